@@ -44,13 +44,13 @@ _HOMES = {name: "ckaudit.api" for name in __all__ if name != "__version__"} | {
 }
 
 
-if not TYPE_CHECKING:  # a checker of types would take any name for one that there is
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name as existing
 
     def __getattr__(name: str) -> Any:
         """Import a public name when it is first asked for: the auditor must start fast, and without torch."""
         from importlib import import_module
 
-        if name == "recorder":  # `ckaudit.recorder.huggingface.RecorderCallback`, as the advice has it
+        if name == "recorder":  # `ckaudit.recorder.huggingface.RecorderCallback`, as the advice spells it
             return import_module("ckaudit.recorder")
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -58,20 +58,20 @@ if not TYPE_CHECKING:  # a checker of types would take any name for one that the
 
 
 class _Command(ModuleType):
-    """A package with the name of a command, that can be called as one: `ckaudit.diff(a, b)` beside `ckaudit.diff.align`."""
+    """A package named after a command, callable as that command: `ckaudit.diff(a, b)` beside `ckaudit.diff.align`."""
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        """Call the command, as ckaudit.api has it."""
+        """Call the command as defined in ckaudit.api."""
         from importlib import import_module
 
         return getattr(import_module("ckaudit.api"), self.__name__.removeprefix("ckaudit."))(*given, **named)
 
 
 class _Package(ModuleType):
-    """This package: Python puts a package within it under its name as soon as anything imports it."""
+    """The class of this package; importing a subpackage makes Python set it here as an attribute."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Keep a value, and let it be called where it is the package of a command."""
+        """Keep a value, and make it callable if it is the package of a command."""
         if name in ("diff", "fleet", "metrics", "validate") and isinstance(value, ModuleType):
             value.__class__ = _Command
         super().__setattr__(name, value)

@@ -1,4 +1,4 @@
-"""`ckaudit` and `python -m ckaudit`: the only door in, and the answer to `--version` before anything is loaded."""
+"""`ckaudit` and `python -m ckaudit`: the only entry point; it answers `--version` before anything is loaded."""
 
 import gc
 import os
@@ -6,29 +6,29 @@ import sys
 
 
 def main() -> None:
-    """Run the command line and leave the process with its exit code."""
+    """Run the command line and exit the process with its exit code."""
     open_closed_streams()
     if sys.argv[1:] == ["--version"]:
         from ckaudit import __version__
 
         sys.exit(_print(f"ckaudit {__version__}\n"))
-    # Nothing that one audit loads or reads is ever garbage: collecting would only walk it again and again.
+    # Nothing that one audit loads or reads becomes garbage: collection would only traverse it again and again.
     gc.disable()
-    # Nothing here multiplies matrices: the threads that numpy's library would start only cost their start.
+    # Nothing here multiplies matrices: the threads that numpy's library starts would only cost startup time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # From a large block given back, glibc learns to keep what is freed (mallopt(3)); else each file costs new pages.
+    # After a large block is freed, glibc keeps freed memory (mallopt(3)); otherwise each file costs new pages.
     bytes(31 * 2**20)
     from ckaudit.cli.run import run
 
     code = run(sys.argv[1:])
-    gc.freeze()  # or the interpreter looks for garbage once more before it ends
+    gc.freeze()  # otherwise the interpreter collects garbage once more before it exits
     sys.exit(code)
 
 
 def open_closed_streams() -> None:
-    """Give standard streams that the caller has closed a place of their own, or the next file to be opened would take it.
+    """Replace standard streams that the caller has closed; otherwise the next file to be opened would take their place.
 
-    Standard output then fails at every writing, as a full disk does; standard error takes everything, and nobody reads it.
+    Standard output then fails at every write, like a full disk; output to standard error is discarded.
     """
     for number in range(3):
         try:
@@ -42,12 +42,12 @@ def open_closed_streams() -> None:
 
 
 def _print(text: str) -> int:
-    """Write to standard output and return the exit code; a reader who has closed the pipe is no error."""
+    """Write to standard output and return the exit code; a closed pipe is not an error."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter flushes once more and fails
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # otherwise the interpreter flushes once more and fails
         if not isinstance(error, BrokenPipeError):
             from ckaudit.cli.output import say
 

@@ -1,4 +1,4 @@
-"""Alarms inside a training: a watch that its loop calls, and a handler of what its logger says; both raise where asked."""
+"""Alarms inside a training: a watch that the training loop calls, and a handler for its logger; both can raise."""
 
 import logging
 import os
@@ -33,20 +33,20 @@ logger = logging.getLogger("ckaudit.watch")
 
 LEVELS: dict[Severity, int] = {"sev0": logging.CRITICAL, "sev1": logging.ERROR, "sev2": logging.WARNING}
 STEP_WORDS = frozenset({"step", "steps", "global_step", "iteration", "iter", "it", "update", "updates"})
-SETTLED = 5.0  # seconds: what our own writers renamed into the folder is whole, and need not be looked at twice
-URGENT_SHARE = 10  # what asks for an audit at once gets one after a tenth of the usual steps
+SETTLED = 5.0  # seconds: files that our own writers renamed into the folder are complete, and need not be checked twice
+URGENT_SHARE = 10  # an urgent audit takes place after a tenth of the usual number of steps
 NOT_A_NUMBER = re.compile(r"(?<=\s)[-+]?(?:nan|inf)(?=\s)", re.IGNORECASE)
-"""What `PAIR` would take for a word of the next name, were there no comma behind it."""
+"""Text that `PAIR` would read as part of the next name if there were no comma after it."""
 COLON = re.compile(r"(?<=\d):(?=\s)")
-"""What stands behind a step that is the head of a line."""
+"""The colon after a step at the start of a line."""
 OWN_OF_RECORDS = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
 
 
 class Watch:
-    """Watches a run folder from inside the training that writes it.
+    """Watches a run folder from within the training that writes it.
 
-    Every so many steps all that was written so far is audited. What is new is said once by the logger `ckaudit.watch`:
-    sev0 as critical, sev1 as error, sev2 as warning. It stops the training only where `raise_on` asks for that::
+    After every `every` steps, everything written so far is audited. New findings are logged once by `ckaudit.watch`: sev0 as
+    critical, sev1 as error, sev2 as warning. It stops the training only if `raise_on` says so::
 
         recorder = Recorder(model, "run/", optimizer=optimizer)
         watch = ckaudit.Watch("run/", every=100, raise_on="sev0")
@@ -57,19 +57,19 @@ class Watch:
         recorder.close()
         watch.check()                                        # the last steps too
 
-    As a context it looks once more at the end, unless the training itself raised. Make it after the recorder: then it knows
-    what the run goes on from, and what was found of an earlier session up to there is not told again. An audit takes some 50
-    to 100 ms in bounded memory, as those of `ckaudit watch`, which does the same from outside. Where the auditor itself
-    breaks, that is logged and the training goes on.
+    As a context manager it checks once more at the end, unless the training itself raised. Create it after the recorder: then it
+    knows where the run resumes from, and findings of an earlier session up to that point are not repeated. An audit takes about
+    50 to 100 ms in bounded memory, like those of `ckaudit watch`, which does the same from outside. If the auditor itself fails,
+    that is logged and the training continues.
 
     Args:
         run: The folder that a `Recorder` or `Writer` writes.
-        every: Steps between two audits.
-        raise_on: The least grave severity that raises; None: none does.
-        policy: A policy's file; None: the one that `ckaudit watch` would follow in the working folder; False: none.
+        every: Number of steps between two audits.
+        raise_on: The lowest severity that raises; None: none does.
+        policy: A policy file; None: the one that `ckaudit watch` would use in the working folder; False: none.
 
     Raises:
-        UsageError: Where `every` is no number of steps, there is no such severity, or the policy is wrong.
+        UsageError: If `every` is not a number of steps, the severity does not exist, or the policy is wrong.
     """
 
     def __init__(
@@ -80,23 +80,23 @@ class Watch:
         with self._guard("looking for what was found before"):
             known = _known_before(Path(run), known)
         self._run = Path(run)
-        never = float("inf")  # whoever calls has not stalled
+        never = float("inf")  # a training that calls this has not stalled
         self._watcher = Watcher(Path(run), criteria=known, stall_after=never, notes="note" in self._raising, at_every_look=True)
 
     def step(self) -> list[Finding]:
-        """Count a step, and audit the run where it is time; return what is new.
+        """Count a step, and audit the run if an audit is due; return the new findings.
 
         Raises:
-            UnhealthyRunError: Where something new is as grave as `raise_on`, or graver.
+            UnhealthyRunError: If a new finding is at least as severe as `raise_on`.
         """
         self._steps += 1
         return self.check() if self._steps % self._every == 0 else []
 
     def check(self) -> list[Finding]:
-        """Audit now what was written so far, and return what is new.
+        """Audit everything written so far now, and return the new findings.
 
         Raises:
-            UnhealthyRunError: Where something new is as grave as `raise_on`, or graver.
+            UnhealthyRunError: If a new finding is at least as severe as `raise_on`.
         """
         events = [event for event in self._look() if event.event in ("finding", "graver")]
         for event in events:
@@ -123,36 +123,36 @@ class Watch:
 
 
 class LogHandler(logging.Handler):
-    """Takes the numbers that a training's own logger says into a run folder, and watches that folder.
+    """Writes the numbers that a training's own logger reports to a run folder, and watches that folder.
 
-    For a loop that has a logger and no recorder::
+    For a loop with a logger but no recorder::
 
         handler = ckaudit.LogHandler("run/", raise_on="sev0")
         logging.getLogger("train").addHandler(handler)
         log.info("step %d loss %.4f lr %.2e", step, loss, lr)                            # as it is
         log.info("evaluated", extra={"step": step, "metrics": {"val_loss": val_loss}})   # or as numbers, in full
 
-    A message is read for a step and for names of the catalogue or their usual short forms, as `ckaudit triage` reads a
-    log file; so are numbers in `extra`, and in a mapping in it. A record without a step belongs to the last step, or
-    counts as the next one where no record ever names one; a loss of step 0 is that of the first update. Of each step one
-    line is written, when the next step begins. What is said before the first of them, as of an untrained model, is left out.
+    A message is searched for a step and for catalogue names or their usual short forms, as `ckaudit triage` does with a log file;
+    so are numbers in `extra`, and in a mapping inside it. A record without a step belongs to the last step, or counts as the next
+    one if no record ever names a step; a loss at step 0 is that of the first update. For each step one line is written, when the
+    next step begins. Numbers before the first step, such as those of an untrained model, are left out.
 
-    Every so many lines, and soon after a number that is not finite or that leaps, the run is audited as `Watch` does it.
-    Other handlers swallow what they raise; where `raise_on` asks for it this one raises `UnhealthyRunError` out of the
-    call of the logger. So it has to be a handler of the logger itself: behind a `QueueHandler` it would end the thread of
-    the listener instead. Whatever else fails is dealt with as in any handler, by `handleError`.
+    After every `every` lines, and soon after a number that is not finite or that jumps, the run is audited as by `Watch`. Other
+    handlers swallow their exceptions; if `raise_on` says so, this one raises `UnhealthyRunError` out of the logging call. So it
+    has to be a handler of the logger itself: behind a `QueueHandler` it would end the thread of the listener instead. All other
+    errors are handled as in any handler, by `handleError`.
 
     Args:
-        run: The run folder; made where it is missing.
-        every: Lines between two audits.
-        raise_on: The least grave severity that raises; None: none does.
-        policy: As of `Watch`.
-        level: As of any handler.
+        run: The run folder; created if missing.
+        every: Number of lines between two audits.
+        raise_on: The lowest severity that raises; None: none does.
+        policy: As for `Watch`.
+        level: As for any handler.
         **options: Options of `Writer`, such as start_step, and facts of `run.json`, such as planned_steps, vocabulary.
 
     Raises:
-        UsageError: Where `every` is no number of lines, there is no such severity, or the policy is wrong.
-        TypeError: If an option is not one of `Writer`, and no fact of `run.json`.
+        UsageError: If `every` is not a number of lines, the severity does not exist, or the policy is wrong.
+        TypeError: If an option is neither one of `Writer` nor a fact of `run.json`.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class LogHandler(logging.Handler):
     ) -> None:
         super().__init__(level)
         _severities(every, raise_on)
-        criteria_of(policy)  # one that is wrong is told before anything is written
+        criteria_of(policy)  # an invalid one is reported before anything is written
         self._writer, self._alarm = Writer(run, **options), AlarmingChange()
         self._watch = Watch(run, every=every, raise_on=raise_on, policy=policy)
         self._every, self._since, self._is_urgent = every, 0, False
@@ -177,13 +177,13 @@ class LogHandler(logging.Handler):
         self._row: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a record, and audit the run where it is time.
+        """Take a record, and audit the run if an audit is due.
 
         Raises:
-            UnhealthyRunError: Where something new is as grave as `raise_on`, or graver.
+            UnhealthyRunError: If a new finding is at least as severe as `raise_on`.
         """
         try:
-            if str(record.name).partition(".")[0] != "ckaudit":  # what is said of the run is no number of it
+            if str(record.name).partition(".")[0] != "ckaudit":  # a remark about the run is not one of its numbers
                 self._take(dict(_numbers_of(record)))
         except Exception:  # noqa: BLE001  as in every handler
             self.handleError(record)
@@ -193,10 +193,10 @@ class LogHandler(logging.Handler):
             self._watch.check()
 
     def check(self) -> list[Finding]:
-        """Audit now what was logged so far, the step under way too, and return what is new.
+        """Audit everything logged so far now, including the current step, and return the new findings.
 
         Raises:
-            UnhealthyRunError: Where something new is as grave as `raise_on`, or graver.
+            UnhealthyRunError: If a new finding is at least as severe as `raise_on`.
         """
         self.acquire()
         try:
@@ -206,13 +206,13 @@ class LogHandler(logging.Handler):
         return self._watch.check()
 
     def close(self) -> None:
-        """Write the last step, and end the run; nothing is raised any more."""
+        """Write the last step and end the run; nothing is raised after that."""
         self._write()
         self._writer.close()
         super().close()
 
     def _take(self, numbers: dict[str, float]) -> None:
-        """Add the numbers of a record to the line of their step; a new step ends the one before."""
+        """Add the numbers of a record to the line of their step; a new step ends the previous one."""
         named = numbers.pop("step", None)
         trains = "train_loss_raw" in numbers
         if named == self._step == self._shift == 0 and trains:
@@ -239,7 +239,7 @@ class LogHandler(logging.Handler):
 
 
 def _severities(every: int, raise_on: Severity | None) -> tuple[Severity, ...]:
-    """Return the severities that raise, or refuse what makes no sense."""
+    """Return the severities that raise, or refuse invalid arguments."""
     if every < 1:
         raise UsageError(f"an audit every {every} steps makes no sense", hint="every=100 is usual")
     if raise_on is not None and raise_on not in SEVERITIES:
@@ -248,25 +248,25 @@ def _severities(every: int, raise_on: Severity | None) -> tuple[Severity, ...]:
 
 
 def _known_before(run: Path, criteria: AcceptanceCriteria) -> AcceptanceCriteria:
-    """Return criteria that also accept what earlier sessions left behind, as far as the one under way goes on from them."""
+    """Return criteria that also accept the findings of earlier sessions up to the step from which the current one resumes."""
     manifest = load(run)
     step = None
     if manifest is not None and manifest.sessions and not manifest.has_ended:
         resumed_from = manifest.sessions[-1].resumed_from
-        if resumed_from is UNSET:  # the first
+        if resumed_from is UNSET:  # the first step
             return criteria
         step = resumed_from
     try:
         findings = triage(run, step=step, criteria=criteria).findings
-    except CkauditError:  # nothing was recorded by then
+    except CkauditError:  # nothing was recorded at that time
         return criteria
     return replace(criteria, baseline=Baseline(file="", entries=[accepted(finding, "watch", None) for finding in findings]))
 
 
 def _numbers_of(record: logging.LogRecord) -> Iterator[tuple[str, float]]:
-    """Yield the step and the numbers that the catalogue knows of a record: of its message, then of its extra, which is exact."""
+    """Yield the step and the catalogue numbers of a record: from its message, then from its extra, which is exact."""
     for pair in PAIR.finditer(COLON.sub(" ", NOT_A_NUMBER.sub(r"\g<0>,", record.getMessage()))):
-        if not pair[3]:  # no unit: what it means needs no guess
+        if not pair[3]:  # no unit: its meaning need not be guessed
             yield from _known(pair[1], pair[2].replace(",", ""))
     for name, value in vars(record).items():
         if name not in OWN_OF_RECORDS:
@@ -275,7 +275,7 @@ def _numbers_of(record: logging.LogRecord) -> Iterator[tuple[str, float]]:
 
 
 def _known(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """Yield a value under its name of the catalogue, where it has one and is a number."""
+    """Yield a value under its catalogue name, if it has one and is a number."""
     word = name.lower().rpartition(" ")[2]
     known = "step" if word in STEP_WORDS else name_of(name.lower())
     if known is None or isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""A catalogue of units that stand one a file: rules, causes, metrics, questions, tabs, faults."""
+"""A catalogue of units, one per file: rules, causes, metrics, questions, tabs, faults."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -12,12 +12,12 @@ Unit = TypeVar("Unit")
 
 
 class Catalogue(Generic[Unit]):
-    """Units of one kind by key; each enters when the module that defines it is imported.
+    """Units of one kind by key; each is added when the module that defines it is imported.
 
     Args:
-        kind: What one unit is called, as "rule".
-        package: The package whose modules hold the units, as "ckaudit.rules".
-        before_plugins: What must be loaded before the units of other packages: the catalogues that those may import from.
+        kind: What a unit is called, such as "rule".
+        package: The package whose modules hold the units, such as "ckaudit.rules".
+        before_plugins: Called before the units of other packages are loaded; loads the catalogues that they may import from.
     """
 
     def __init__(self, kind: str, package: str, *, before_plugins: Callable[[], object] | None = None) -> None:
@@ -28,10 +28,10 @@ class Catalogue(Generic[Unit]):
         self._all: dict[str, Unit] = {}
 
     def add(self, key: str, unit: Unit) -> Unit:
-        """Enter a unit.
+        """Add a unit.
 
         Raises:
-            ValueError: Where another unit has the key.
+            ValueError: If another unit has the key.
         """
         if key in self._entered:
             raise ValueError(f"{self._kind} {key} stands twice in the catalogue")

@@ -1,4 +1,4 @@
-"""The policy that holds where a command or a function is called: found, read, and every name in it known."""
+"""The policy that applies to a call of a command or function: found, read, and every name in it checked."""
 
 import os
 import warnings
@@ -13,15 +13,15 @@ from ckaudit.policy.policy_schema import Policy
 from ckaudit.policy.read import find, named, read_policy
 
 PolicyNamed = str | os.PathLike[str] | Literal[False] | None
-"""A policy as a function is told of it: its file; None: the one that the command line would follow here; False: none."""
+"""How a function is given a policy: its file; None: the one that the command line would use here; False: none."""
 
 
 class EffectivePolicy(NamedTuple):
-    """A policy that holds.
+    """The policy that applies.
 
     Attributes:
-        policy: What it says; None: there is none.
-        hints: What its author should change, such as the old name of a threshold; a sentence each.
+        policy: Its contents; None: there is none.
+        hints: What its author should change, such as the old name of a threshold; one sentence each.
     """
 
     policy: Policy | None
@@ -29,26 +29,26 @@ class EffectivePolicy(NamedTuple):
 
 
 def policy_as_written(config: str = "") -> Policy | None:
-    """Return the policy that holds here, as its file has it; None: there is none.
+    """Return the policy that applies here, as written in its file; None: there is none.
 
     Args:
-        config: Its file; empty: ckaudit.toml or [tool.ckaudit] of the working folder, or of the nearest one above.
+        config: Its file; empty: ckaudit.toml or [tool.ckaudit] of the working folder, or of the nearest folder above.
 
     Raises:
-        UsageError: Where that file is not there, or is none.
+        UsageError: If that file does not exist or is not a policy.
     """
     path = named(Path(config)) if config else find(Path.cwd())
     return None if path is None else read_policy(path, config or os.path.relpath(path))
 
 
 def effective_policy(config: str = "") -> EffectivePolicy:
-    """Return the policy that holds here, its thresholds by their names of today.
+    """Return the policy that applies here, its thresholds by their current names.
 
     Args:
-        config: As of `policy_as_written`.
+        config: As for `policy_as_written`.
 
     Raises:
-        UsageError: As of `policy_as_written`, and where a name in it means nothing.
+        UsageError: As for `policy_as_written`, and if a name in it is unknown.
     """
     written = policy_as_written(config)
     if written is None:
@@ -70,12 +70,12 @@ def import_options_under(
     tau_slices: tuple[str, str] | None = None,
     units: Mapping[str, str] | None = None,
 ) -> ImportOptions:
-    """Return how a run is to be read: what the user says, and the columns that a policy names.
+    """Return how a run is to be read: the user's options, and the columns that a policy names.
 
     Args:
-        policy: The policy that holds; None: none.
-        columns: The log's own name for a catalogue name; these go before the policy's.
-        run: Which of several runs in one source.
+        policy: The policy that applies; None: none.
+        columns: The log's own name for each catalogue name; these take precedence over the policy's.
+        run: Which of several runs in one source to read.
         tau_slices: The easy and the hard slice.
         units: The units of shares.
     """
@@ -86,15 +86,15 @@ def import_options_under(
 
 
 def criteria_of(policy: PolicyNamed) -> AcceptanceCriteria:
-    """Return what findings are held against where a function was given a policy, or none.
+    """Return the criteria that findings are compared with, for a function that was given a policy or none.
 
-    What its author should change is a warning.
+    What the policy's author should change is issued as a warning.
 
     Args:
-        policy: As `PolicyNamed` has it.
+        policy: See `PolicyNamed`.
 
     Raises:
-        UsageError: As of `effective_policy`.
+        UsageError: As for `effective_policy`.
     """
     if policy is False:
         return AcceptanceCriteria(today=datetime.now(UTC).date())

@@ -1,9 +1,9 @@
-"""Everything that ckaudit raises on purpose.
+"""All errors that ckaudit raises deliberately.
 
 CkauditError
-├── UnreadableError     an argument that cannot be audited at all: not there, not ours, nothing in it
-├── UsageError          a request that makes no sense: an unknown name, a step that is not a number
-└── UnhealthyRunError   a training that was watched is as ill as its loop asked to be told
+├── UnreadableError     an argument that cannot be audited at all: missing, not ours, or empty
+├── UsageError          an invalid request: an unknown name, a step that is not a number
+└── UnhealthyRunError   a watched training is as unhealthy as its loop asked to be told
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ class CkauditError(Exception):
     """Base of all errors with a message meant for the user.
 
     Attributes:
-        hint: One sentence that says what to do about it, or an empty string.
+        hint: One sentence on what to do about it, or an empty string.
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -23,18 +23,18 @@ class CkauditError(Exception):
 
 
 class UnreadableError(CkauditError):
-    """The thing named by the user cannot be audited at all."""
+    """What the user named cannot be audited at all."""
 
 
 class UsageError(CkauditError):
-    """The request itself is wrong."""
+    """The request itself is invalid."""
 
 
 class UnhealthyRunError(CkauditError):
-    """A training that was watched is ill; raised only where that was asked for.
+    """A watched training is unhealthy; raised only on request.
 
     Attributes:
-        findings: What was found, each a `Finding` as in ck.report.v1.
+        findings: The findings, each a `Finding` as in ck.report.v1.
     """
 
     def __init__(self, message: str, *, findings: Sequence[Any] = (), hint: str = "") -> None:

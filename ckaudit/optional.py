@@ -1,4 +1,4 @@
-"""Libraries that come with an extra of this package: what to say, and what to run, where one is not installed."""
+"""Libraries that come with an extra of this package: the message and the install command if one is missing."""
 
 import json
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from urllib.parse import unquote, urlsplit
 
 @contextmanager
 def needed(what: str, extra: str) -> Iterator[None]:
-    """Import libraries that come with an extra.
+    """Guard the import of libraries that come with an extra.
 
     Args:
         what: What needs them, as the subject of a sentence.
         extra: The extra that brings them.
 
     Raises:
-        ModuleNotFoundError: Where one of them is not installed, with the command that installs it.
+        ModuleNotFoundError: If one of them is not installed; the message has the command that installs it.
     """
     try:
         yield
@@ -29,9 +29,9 @@ def needed(what: str, extra: str) -> Iterator[None]:
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra from where this copy of the package came from.
+    """Return the command that installs an extra from the source of this copy of the package.
 
-    That is a local folder or file that is still there, a repository or an archive, as pip noted it (PEP 610), else the
+    The source is a local folder or file that still exists, a repository or an archive, as recorded by pip (PEP 610), else the
     package index.
     """
     origin = _origin()
@@ -51,7 +51,7 @@ def install_command(extra: str) -> str:
 
 
 def _origin() -> dict[str, Any]:
-    """Return what pip noted of where the package came from; nothing for one from the index."""
+    """Return what pip recorded about the package's source; empty for a package from the index."""
     try:
         noted = Distribution.from_name("ckaudit").read_text("direct_url.json")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Rules, causes and metrics of other packages, found by their entry points and loaded when a catalogue is."""
+"""Rules, causes and metrics of other packages, found by their entry points and loaded together with a catalogue."""
 
 import sys
 from functools import cache
@@ -29,7 +29,7 @@ class BrokenPlugin(Struct, frozen=True):
     error: str
 
     def __str__(self) -> str:
-        """Say it in one sentence."""
+        """Return the problem as one sentence."""
         return f"{self.group.partition('.')[2]} of {self.package} ({self.target}) did not load: {self.error}"
 
 
@@ -43,23 +43,23 @@ def has_any(group: str) -> bool:
 
 @cache
 def load(group: str) -> None:
-    """Import everything that installed packages declare in a group; what it holds enters its catalogue by being imported.
+    """Import everything that installed packages declare in a group; importing a unit adds it to its catalogue.
 
-    One that raises is kept for `broken`, and costs no other.
+    An import that raises is kept for `broken`, and does not affect the others.
     """
     for point in sorted(_points(), key=lambda point: (point.value, point.name)):
         if point.group != group:
             continue
         try:
             point.load()
-        except Exception as error:  # noqa: BLE001  somebody else's package must not cost the audit
+        except Exception as error:  # noqa: BLE001  another package must not make the audit fail
             package = f"{point.dist.name} {point.dist.version}" if point.dist else "an unnamed package"
             _BROKEN[group, point.value] = BrokenPlugin(group, package, point.value, f"{type(error).__name__}: {error}")
 
 
 @cache
 def _points() -> "tuple[EntryPoint, ...]":
-    """Return the entry points of all groups; installed packages are looked through once."""
+    """Return the entry points of all groups; installed packages are searched only once."""
     if not any(_may_have_some(folder) for folder in sys.path):
         return ()
     from importlib.metadata import entry_points
@@ -68,10 +68,10 @@ def _points() -> "tuple[EntryPoint, ...]":
 
 
 def _may_have_some(folder: str) -> bool:
-    """Tell whether a package installed in a folder may have an entry point of ours.
+    """Tell whether a package installed in a folder may have one of our entry points.
 
-    The library that really knows takes longer to import than a small run to audit: it is asked only where an
-    entry_points.txt has our name in it, or where there is an archive instead of a folder.
+    The library that really knows takes longer to import than a small run takes to audit: it is used only if an entry_points.txt
+    contains our name, or if there is an archive instead of a folder.
     """
     root = Path(folder)
     if root.is_file():
@@ -90,10 +90,10 @@ def _names_us(file: Path) -> bool:
 
 
 def broken() -> tuple[BrokenPlugin, ...]:
-    """Return the plugins that did not load, of the catalogues loaded so far."""
+    """Return the plugins that failed to load, for the catalogues loaded so far."""
     return tuple(_BROKEN.values())
 
 
 def packages() -> list[str]:
-    """Return name and version of each installed package that has an entry point of ours."""
+    """Return the name and version of each installed package that has one of our entry points."""
     return sorted({f"{point.dist.name} {point.dist.version}" for point in _points() if point.dist})

@@ -1,4 +1,4 @@
-"""For pytest: `--ckaudit RUN` audits a run as a test of its own, and the fixture `audit` does so inside one."""
+"""For pytest: `--ckaudit RUN` audits a run as a test of its own, and the fixture `audit` does so inside a test."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -8,11 +8,11 @@ import pytest
 if TYPE_CHECKING:
     from ckaudit.api import Audit
 
-SEVERITIES = ("sev0", "sev1", "sev2", "note")  # as the report's schema has them, which every run of pytest would have to load
+SEVERITIES = ("sev0", "sev1", "sev2", "note")  # as in the report's schema, which would slow down every pytest run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Offer the options."""
+    """Add the options."""
     group = parser.getgroup("ckaudit", "audits of training runs")
     group.addoption("--ckaudit", action="append", metavar="RUN", help="audit this run as a test of its own; may be repeated")
     group.addoption(
@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add a test for each run that was named."""
+    """Add a test for each named run."""
     runs = config.getoption("--ckaudit") or []
     items.extend(RunItem.from_parent(session, name=f"ckaudit[{run}]", run=run) for run in runs)
 
@@ -41,14 +41,14 @@ class RunItem(pytest.Item):
         """Audit the run.
 
         Raises:
-            AssertionError: Where a finding is grave enough.
+            AssertionError: If a finding is severe enough.
         """
         from ckaudit.api import assert_healthy
 
         assert_healthy(self.run, fail_on=self.config.getoption("--ckaudit-fail-on"))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *rest: Any, **styles: Any) -> Any:
-        """Return what the audit says, or why there is none; a traceback only where the auditor itself broke."""
+        """Return the audit's result, or why there is none; a traceback only if the auditor itself failed."""
         from ckaudit.errors import CkauditError
 
         if not isinstance(excinfo.value, AssertionError | CkauditError):
@@ -57,13 +57,13 @@ class RunItem(pytest.Item):
         return f"{excinfo.value}\n{hint}".rstrip()
 
     def reportinfo(self) -> tuple[str, None, str]:
-        """Return where it is from, for the lines of a report."""
+        """Return the location of the test, for the lines of a report."""
         return self.run, None, self.name
 
 
 @pytest.fixture(scope="session")
 def audit() -> "Callable[..., Audit]":
-    """Return `ckaudit.assert_healthy`: it audits a run, and fails the test where a finding is grave enough."""
+    """Return `ckaudit.assert_healthy`: it audits a run, and fails the test if a finding is severe enough."""
     from ckaudit.api import assert_healthy
 
     return cast("Callable[..., Audit]", assert_healthy)

@@ -1,4 +1,4 @@
-"""Wording that many sentences share: a count with its noun, the first of many names, and a time."""
+"""Wording that many sentences share: a count with its noun, the first of many names, and a duration."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def first_names(names: Sequence[str], limit: int | None) -> str:
-    """Return the first names as a list for a sentence, and how many more there are; without a limit all of them.
+    """Return the first names as a list for a sentence, and how many more there are; without a limit, all of them.
 
     >>> first_names(["a", "b", "c", "d"], 2), first_names(["a", "b"], 2)
     ('a, b and 2 more', 'a, b')
@@ -23,7 +23,7 @@ def first_names(names: Sequence[str], limit: int | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time in the unit in which it is a small number.
+    """Return a duration in the unit that makes it a small number.
 
     >>> duration(4.2), duration(119), duration(3600), duration(10_800)
     ('4.2 s', '119 s', '60 min', '3 h')

@@ -9,7 +9,7 @@ __all__ = ["triage", "triage_run"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: measuring a run needs no rule and no cause."""
+    """Import a public name on first use, because measuring a run needs no rules and no causes."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ckaudit.audit import engine

@@ -1,4 +1,4 @@
-"""How likely causes are: by their evidence, and by what else accounts for the same."""
+"""Confidence of causes: from their evidence, and from rival causes of the same findings."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -6,18 +6,18 @@ import numpy as np
 from msgspec import Struct
 
 MIN_CONFIDENCE = 0.2
-"""Below it a cause is not named, not even as a guess."""
+"""A cause below it is not named, not even as a guess."""
 
 
 class CauseCandidate(Struct, frozen=True):
-    """A cause that accounts for something.
+    """A cause that explains something.
 
     Attributes:
         cause: Its name.
-        log_odds: Its prior and its evidence together.
-        explains: Codes of the findings that it accounts for.
-        is_supported: Whether something recorded speaks for it.
-        recorded_share: How much of what it looks at was recorded, 0 to 1.
+        log_odds: Sum of its prior and its evidence.
+        explains: Codes of the findings that it explains.
+        is_supported: Whether any record supports it.
+        recorded_share: Share of its inputs that are recorded, 0 to 1.
     """
 
     cause: str
@@ -28,14 +28,14 @@ class CauseCandidate(Struct, frozen=True):
 
 
 class ConfidenceFit(Struct, frozen=True):
-    r"""What is likeliest on recordings whose truth is known (`python -m benchmarks.confidence`, docs/confidence.md).
+    r"""Parameters fitted on recordings with known causes (`python -m benchmarks.confidence`, docs/confidence.md).
 
     Attributes:
-        base: Log odds of a cause whose prior and evidence come to 0, of all that it looks at.
-        unrecorded: What it loses where nothing of that was recorded; where a part was, it loses as much of this.
-        first: What each of these is worth up to 1, one strong reason.
-        beyond: What each is worth beyond 1.
-        rivals: What causes that account for the same take away, each by its own odds.
+        base: Log odds of a cause whose prior and evidence sum to 0, with all inputs recorded.
+        unrecorded: Reduction if none of its inputs is recorded; proportionally less if a part is.
+        first: Factor of the log odds up to 1, one strong reason.
+        beyond: Factor of the log odds beyond 1.
+        rivals: Weight of rival causes, each by its own odds.
     """
 
     base: float = 1.4
@@ -46,16 +46,16 @@ class ConfidenceFit(Struct, frozen=True):
 
 
 def confidences(candidates: Sequence[CauseCandidate], fit: ConfidenceFit | None = None) -> list[float]:
-    r"""Return how likely each cause is to be the true one, 0 to 1.
+    r"""Return the probability that each cause is the true one, 0 to 1.
 
-    A cause of which little was recorded may be spoken against by what nobody saw. The fitted log odds \(z_i\) of cause i by
-    itself are its prior and evidence, less a share of `unrecorded`. Beside its rivals they are
-    \(z_i - \ln(1 + \rho \sum_j e^{z_j})\): rivals are the supported causes that account for a finding that it accounts for too,
-    and \(\rho\) says how much they compete. Without rivals the confidence is the logistic of \(z_i\).
+    If few inputs of a cause are recorded, unseen evidence may contradict it. The fitted log odds \(z_i\) of cause i by itself are
+    its prior and evidence, minus a share of `unrecorded`. With its rivals they are \(z_i - \ln(1 + \rho \sum_j e^{z_j})\): rivals
+    are the supported causes that explain one of the same findings, and \(\rho\) is the strength of the competition. Without
+    rivals the confidence is the logistic function of \(z_i\).
 
     Args:
-        candidates: All causes that account for something in one run.
-        fit: What was learnt; default: what comes with this version.
+        candidates: All causes that explain something in one run.
+        fit: Fitted parameters; default: those of this version.
     """
     fit = fit or ConfidenceFit()
     alone = [
@@ -74,7 +74,7 @@ def confidences(candidates: Sequence[CauseCandidate], fit: ConfidenceFit | None 
 
 
 def rivals_of(candidate: CauseCandidate, candidates: Sequence[CauseCandidate]) -> Iterator[int]:
-    """Yield the places of the supported candidates that account for a finding that this one accounts for too."""
+    """Yield the positions of the supported candidates that explain one of the same findings as this one."""
     own = set(candidate.explains)
     for place, other in enumerate(candidates):
         if other is not candidate and other.is_supported and not own.isdisjoint(other.explains):

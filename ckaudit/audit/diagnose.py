@@ -1,4 +1,4 @@
-"""Causes weighed against each other, and what stands first: of findings and of causes."""
+"""Weighing of causes, and the order of findings and causes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -22,17 +22,18 @@ from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.run.run import Run
 
 ZEROS = {rule.code for rule in (dead_units, dead_parameter, zero_gradients)}
-"""Codes of findings that NaN makes at once: as no comparison with NaN holds, a ReLU of it is zero, and so is its gradient."""
+"""Codes of findings that NaN causes at the same step: comparisons with NaN are false, so a ReLU of it is zero, as is its
+gradient."""
 
 NOT_OF_TENSORS = (nonfinite_values.code, "RESUME", "REPLAY", "SCHED")
-"""Beginnings of codes of the numerics that NaN does not make: itself, and what restarts, replays and schedules do."""
+"""Code prefixes of numerics that NaN does not cause: NaN itself, and restarts, replays and schedules."""
 
 LOSSES = ("train_loss_raw", "val_loss")
-"""Places of values that may break while the weights stay finite."""
+"""Places of values that may be non-finite while the weights stay finite."""
 
 
 WeighedCause = tuple[CauseCandidate, Diagnosis]
-"""A cause that accounts for something, and what is said of it; its confidence is open until all of a run are known."""
+"""A cause that explains something, and its diagnosis; the confidence is open until all causes of a run are known."""
 
 
 @ignoring_float_errors
@@ -44,21 +45,21 @@ def diagnose(
     accepted: Iterable[Finding] = (),
     min_confidence: float = MIN_CONFIDENCE,
 ) -> list[Diagnosis]:
-    """Return the causes that account for something, likeliest first.
+    """Return the causes that explain something, likeliest first.
 
-    The log odds of a cause are its prior and its evidence, as if evidence were independent; its confidence is how often causes
-    of such odds, beside such rivals, were the true ones (`confidences`).
+    The log odds of a cause are the sum of its prior and its evidence, as if evidence were independent. Its confidence is how
+    often causes with such odds and such rivals were true (`confidences`).
 
     Args:
-        run: Gives the series that causes look at.
-        findings: What is to be explained; notes need no cause, and are no evidence.
+        run: Gives the series that causes read.
+        findings: Findings to explain; notes need no cause and are not evidence.
         causes: The hypotheses.
-        accepted: Findings that need no explanation any more; as evidence they are as good as any other.
-        min_confidence: Less likely ones are not worth a reader's time.
+        accepted: Findings that need no explanation, but count as evidence like any other.
+        min_confidence: Less likely causes are left out.
     """
     weighed = weigh_causes(run, findings, causes, accepted=accepted)
     likely = zip(weighed, confidences([candidate for candidate, _ in weighed]), strict=True)
-    # Something recorded must speak for a cause: one that was only not ruled out is none that a log supports.
+    # A record must support a cause: not being ruled out does not suffice.
     diagnoses = [
         replace(diagnosis, confidence=confidence)
         for (candidate, diagnosis), confidence in likely
@@ -71,7 +72,7 @@ def diagnose(
 def weigh_causes(
     run: Run, findings: Iterable[Finding], causes: Iterable[Cause], *, accepted: Iterable[Finding] = ()
 ) -> list[WeighedCause]:
-    """Return every cause that accounts for a finding with its evidence, as `diagnose` takes them."""
+    """Return every cause that explains a finding with its evidence; the arguments are those of `diagnose`."""
     findings, accepted = tuple(findings), tuple(accepted)
     end = _end_of_numbers([*findings, *accepted], run)
     illnesses = [finding for finding in findings if finding.severity != "note"]
@@ -82,7 +83,7 @@ def weigh_causes(
 
 
 def _is_of_nan(finding: Finding, end: float) -> bool:
-    """Tell whether a finding is of the tensors, and began when their numbers had ended: NaN has made it, and nothing else."""
+    """Tell whether a finding on tensors began after their numbers became NaN, so that only NaN caused it."""
     if part_of(finding.code) not in ("numerics", "behaviour") or finding.code.startswith(NOT_OF_TENSORS):
         return False
     start = finding.first_step if finding.first_step is not None else -1
@@ -90,7 +91,7 @@ def _is_of_nan(finding: Finding, end: float) -> bool:
 
 
 def _end_of_numbers(findings: Iterable[Finding], run: Run, *, share: float = 0.1) -> float:
-    """Return the step from which weights or gradients are not finite until the last `share` of the run; infinity for none."""
+    """Return the step from which weights or gradients are non-finite until the last `share` of the run; infinity if none."""
     late = (1 - share) * (run.last_step or 0)
     steps = [
         finding.first_step
@@ -104,20 +105,20 @@ def _end_of_numbers(findings: Iterable[Finding], run: Run, *, share: float = 0.1
 
 
 def _placed(later: Diagnosis, first: Diagnosis) -> Diagnosis:
-    """Return a diagnosis that says where it may be but a consequence of the likeliest."""
+    """Return a diagnosis, marked if it may only be a consequence of the likeliest."""
     began = first.first_step is not None and later.first_step is not None and first.first_step < later.first_step
     return replace(later, may_follow=first.cause) if began and set(later.explains) <= set(first.explains) else later
 
 
 def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings, of_nan: Sequence[str]) -> WeighedCause | None:
-    """Return a cause that accounts for a finding; None for any other.
+    """Return a cause that explains a finding; None for any other.
 
     Args:
         cause: The hypothesis.
-        run: Gives the series that it looks at.
-        ill: What is to be explained.
-        seen: What is evidence.
-        of_nan: Codes of what NaN made: what made the NaN explains them too.
+        run: Gives the series that it reads.
+        ill: Findings to explain.
+        seen: Findings that are evidence.
+        of_nan: Codes of findings that NaN caused; the cause of the NaN explains them too.
     """
     explained = ill.of(*cause.explains)
     if not explained:
@@ -139,7 +140,7 @@ def _weigh(cause: Cause, run: Run, ill: Findings, seen: Findings, of_nan: Sequen
 
 
 def _placed_in_model(explained: Sequence[Finding], run: Run, *, lead: int = 50) -> Finding:
-    """Return the first finding, or one of those that began with it that names a part of the model, as the loss does not."""
+    """Return the first finding, or one that began with it and names a part of the model, as a loss finding does not."""
     first, names = explained[0], run.tensors.facts
     together = (finding for finding in explained if (finding.first_step or 0) <= (first.first_step or 0) + lead)
     parts = (
@@ -151,7 +152,7 @@ def _placed_in_model(explained: Sequence[Finding], run: Run, *, lead: int = 50) 
 def _diagnosis(
     cause: Cause, explained: Sequence[Finding], place: Finding, evidence: list[Evidence], explains: list[str], *, knob: str
 ) -> Diagnosis:
-    """Return a cause as a report shows it, since the first finding that it explains; its confidence comes later."""
+    """Return a cause in the form of a report, from the first finding that it explains; the confidence is added later."""
     return Diagnosis(
         cause=cause.name,
         title=cause.title,
@@ -171,25 +172,25 @@ def _diagnosis(
 
 
 def _followed(cause: Cause, ill: Findings, first: Finding, *, lead: int = 50) -> list[Finding]:
-    """Return what may follow from a cause, and did not begin long before it was seen.
+    """Return the findings that may follow from a cause and did not begin long before it was seen.
 
-    Checkpoints see a cause some steps after the log saw its consequence: `lead` is how far they lie apart by our cadence.
+    A checkpoint shows a cause some steps after the log shows its consequence: `lead` is their distance in the default cadence.
     """
     return ill.since((first.first_step or 0) - lead).of(*cause.follows)
 
 
 SCORE_CODES = frozenset(rule.code for rule in (benchmark_regression, probes_forgotten, probe_jump, off_its_playbook))
-"""Codes of findings on scores and answers, which show that something else is wrong."""
+"""Codes of findings on scores and answers, which are effects of other problems."""
 
 COST = "COST"
-"""What the codes of rules on the price of recording begin with."""
+"""Code prefix of rules on the cost of recording."""
 
 
-# What stands first: of what is equally grave, the training before its record, and what lasts before what came back.
+# Order within a severity: the training before its record, and lasting problems before past ones.
 def ranked(findings: Sequence[Finding], run: Run) -> list[Finding]:
-    """Return findings gravest first; of one severity, those of the training first, of these those that last, then by step.
+    """Return findings by severity; then those of the training before its record, lasting ones before past ones, then by step.
 
-    Scores and answers that get worse stand behind what makes them so.
+    Scores and answers that get worse come after their causes.
     """
 
     def place(finding: Finding) -> tuple[int, bool, bool, bool, tuple[int, bool, int, str]]:
@@ -202,17 +203,17 @@ def ranked(findings: Sequence[Finding], run: Run) -> list[Finding]:
 def first_causes(
     diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], run: Run, *, sure: float = 0.7, min_sev0_confidence: float = 0.5
 ) -> list[Diagnosis]:
-    """Return causes likeliest first, but none before sure ones of what lasts that explains no more than what came back.
+    """Return causes likeliest first, except that causes of past problems yield to sure causes of lasting ones.
 
-    What explains why a run broke down stands before all that did not break it. Causes of the record alone stand last.
+    A likely cause of a sev0 comes first. Causes of the record alone come last.
 
     Args:
         diagnoses: Causes, likeliest first.
-        findings: What they explain.
-        run: Says how long a finding lasts beside the record.
-        sure: A cause of something that lasts comes before likelier ones from this confidence on, if that is as grave; what is
-            less sure than that stands behind them, so that nothing doubtful stands before what is sure.
-        min_sev0_confidence: A cause of a sev0 stands first from this confidence on.
+        findings: The findings that they explain.
+        run: Gives the length of the record.
+        sure: Confidence from which a cause of a lasting problem comes before likelier causes of past ones, if it is as severe.
+            Less sure causes of past problems come after it too.
+        min_sev0_confidence: Confidence from which a cause of a sev0 comes first.
     """
     ill = [finding for finding in findings if finding.severity != "note"]
     explained = {diagnosis.cause: [one for one in ill if one.code in diagnosis.explains] for diagnosis in diagnoses}
@@ -231,22 +232,22 @@ def first_causes(
 
 
 def of_record(finding: Finding) -> bool:
-    """Tell whether a finding is about what was written of the training, or what that costs, and not about the training."""
+    """Tell whether a finding is about the record of the training, or the cost of recording, and not about the training itself."""
     return part_of(finding.code) == RECORDS or finding.code.startswith(COST)
 
 
 def is_over(finding: Finding, run: Run) -> bool:
-    """Tell whether an illness was short and has come back to health."""
+    """Tell whether a problem was short and is over."""
     return _are_over([finding], run)
 
 
 def _are_over(findings: Sequence[Finding], run: Run, *, share: float = 0.1) -> bool:
-    """Tell whether illnesses, taken as one, were short and have come back to health.
+    """Tell whether problems, taken as one, were short and are over.
 
     Args:
-        findings: The illnesses.
+        findings: The problems.
         run: The record.
-        share: Of the record that a short one takes at most, and that is healthy after it at least.
+        share: Largest share of the record that a short problem takes, and smallest share that must follow it.
     """
     starts, ends = [finding.first_step for finding in findings], [finding.last_step for finding in findings]
     known = [(first, last) for first, last in zip(starts, ends, strict=True) if first is not None and last is not None]

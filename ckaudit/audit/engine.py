@@ -1,4 +1,4 @@
-"""The engine: a source is opened, judged, explained, and becomes a report."""
+"""The engine: opens a source, judges it, explains it, and makes a report."""
 
 from collections.abc import Collection, Iterable, Iterator
 from itertools import groupby
@@ -54,11 +54,11 @@ BROKEN_PLUGIN = kind(
     found_by=("triage",),
 )
 MAX_RUNS = 40
-"""Runs of one file that are all audited: of more the user names one, or asks for a fleet."""
+"""Largest number of runs in one file that are all audited; with more the user names one, or asks for a fleet."""
 UNREAD_CODES = (UNKNOWN_WORD.code, UNKNOWN_FIELD.code)
-"""What the reader passes over: it makes no number wrong."""
+"""Codes of content that the reader ignores, because it makes no number wrong."""
 LOST_MAP_CODES = tuple(violation.code for violation in (ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS))
-"""Notes of maps that are lost, without which the training is judged."""
+"""Notes on attention maps that are lost; the training is judged without them."""
 
 
 @ignoring_float_errors
@@ -71,19 +71,19 @@ def triage(
     criteria: AcceptanceCriteria = OPEN,
     progress: Progress | None = None,
 ) -> Report:
-    """Audit one run; of a file that holds several, all are audited, and the gravest is reported.
+    """Audit one run; if a file holds several, all are audited and the most severe report is returned.
 
     Args:
         path: A run folder, a checkpoint file, or a log that an importer knows.
-        step: Judge with what was known when this step had ended; default: the end of the record.
-        import_options: What a foreign log does not say itself, such as which of its columns holds the loss.
-        questions: Phases whose questions are to be answered.
+        step: Judge with what is known at the end of this step; default: the end of the record.
+        import_options: Facts that the log of another program lacks, such as which column holds the loss.
+        questions: Phases whose questions to answer.
         criteria: Policy and baseline.
-        progress: Called with files done and files in all.
+        progress: Called with the number of files done and their total.
 
     Raises:
-        UnreadableError: Where there is no run.
-        UsageError: Where `step` lies before the record.
+        UnreadableError: If there is no run.
+        UsageError: If `step` is before the record.
     """
     reads = triage_reads() | interview_reads(questions)
 
@@ -91,13 +91,13 @@ def triage(
         return triage_run(run, step=step, questions=questions, criteria=criteria)
 
     if path.is_file() and not import_options.run and not is_ours(path):
-        max_runs = MAX_RUNS if criteria.baseline is None else 1  # a baseline is of one run
+        max_runs = MAX_RUNS if criteria.baseline is None else 1  # a baseline belongs to one run
         return gravest_of_runs(open_runs(path, reads=reads, import_options=import_options, max_runs=max_runs), judge)
     return judge(open_judged(path, reads=reads, step=step, import_options=import_options, progress=progress))
 
 
 def triage_reads() -> frozenset[str]:
-    """Return the checkpoint paths that any rule, question, cause or picture looks at."""
+    """Return the checkpoint paths that any rule, question, cause or chart reads."""
     wanted: set[Metric] = {*STATE, *DRAWN, *DERIVED}
     for rule in rules().values():
         wanted.update(rule.metrics)
@@ -116,7 +116,7 @@ def open_judged(
     import_options: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
 ) -> Run:
-    """Read a run, whose newest checkpoint until a step is held against the whole contract."""
+    """Read a run, and check its newest checkpoint until a step against the whole contract."""
     run = open_run(path, reads=reads, import_options=import_options, progress=progress)
     if not len(run.checkpoint_steps) or not is_ours(path):
         return run
@@ -129,17 +129,17 @@ def open_judged(
 
 
 def contradictions_of_newest(path: Path, *, step: int | None = None, tried: int = 3) -> Iterator[Finding]:
-    """Yield what contradicts itself in the newest checkpoint that can be read, one finding of a kind.
+    """Yield the contradictions of the newest readable checkpoint, one finding per kind.
 
-    A field or a word that the contract does not know is a note: the training is judged without it.
+    An unknown field or word is a note: the training is judged without it.
 
-    A writer that is wrong is so in every file; all of them are judged by `validate`, and what cannot be read at all is found
-    by the reader of the run.
+    A faulty writer is faulty in every file, so one file suffices here. `validate` checks all files, and the run's reader reports
+    unreadable ones.
 
     Args:
         path: A run folder or a checkpoint file.
-        step: The newest until then; default: of all.
-        tried: So many of the newest are tried: a writer whose files cannot be read writes none that can.
+        step: Newest checkpoint until this step; default: of all.
+        tried: Number of newest files to try: a writer with unreadable files rarely writes a readable one.
     """
     folder = list_folder(path) if path.is_dir() else list_files([path])
     files = [
@@ -162,7 +162,7 @@ def contradictions_of_newest(path: Path, *, step: int | None = None, tried: int 
 
 
 def _shown_findings(findings: list[Finding]) -> Iterator[Finding]:
-    """Yield the findings that a report shows; what was passed over becomes a note, but for unknown triggers."""
+    """Yield the findings that a report shows; ignored content becomes a note, except for unknown triggers."""
     for finding in findings:
         if finding.code not in UNREAD_CODES:
             yield from [finding] if finding.severity != "note" or finding.code in LOST_MAP_CODES else []
@@ -174,7 +174,7 @@ def _shown_findings(findings: list[Finding]) -> Iterator[Finding]:
 def triage_run(
     run: Run, *, step: int | None = None, questions: Collection[int] = (), criteria: AcceptanceCriteria = OPEN
 ) -> Report:
-    """Audit a run that is in memory."""
+    """Audit a run in memory."""
     run = at_step(run, step)
     explained = explain_run(run, criteria)
     run, applied = explained.run, explained.applied
@@ -215,7 +215,7 @@ def triage_run(
 
 
 def _notes(run: Run, explained: "ExplainedRun", comparison: SiblingComparison | None, criteria: AcceptanceCriteria) -> list[str]:
-    """Return what a reader must know of siblings, files, the policy and gradients that were left out."""
+    """Return the notes on siblings, files, the policy and gradients that are left out."""
     return [
         *(() if comparison is None else comparison.notes),
         *run.notes,
@@ -226,15 +226,15 @@ def _notes(run: Run, explained: "ExplainedRun", comparison: SiblingComparison | 
 
 
 class ExplainedRun(Struct, frozen=True):
-    """What rules, questions and causes say of a run.
+    """Result of rules, questions and causes for a run.
 
     Attributes:
-        run: The run, which knows the slices that its policy names.
-        clauses: What the policy says of it.
-        policy: The same for a report; None: no policy holds.
-        applied: What was found, and what of it counts.
-        findings: What counts, gravest first, with advice.
-        diagnoses: Its causes, in the order in which they are told.
+        run: The run, with the slices that its policy names.
+        clauses: The policy's clauses for it.
+        policy: The policy as shown in a report; None if there is none.
+        applied: All findings, and those that count.
+        findings: Findings that count, most severe first, with advice.
+        diagnoses: Its causes, in the order of the report.
     """
 
     run: Run
@@ -247,7 +247,7 @@ class ExplainedRun(Struct, frozen=True):
 
 @ignoring_float_errors
 def explain_run(run: Run, criteria: AcceptanceCriteria = OPEN) -> ExplainedRun:
-    """Judge a run that is in memory, and weigh the causes of what was found; nothing is drawn and no interview is held."""
+    """Judge a run in memory and weigh the causes of its findings, without charts and interview."""
     clauses, used = clauses_of(run, criteria)
     run = with_slices(run, clauses)
     applied = judge_run(run, clauses, criteria)
@@ -259,14 +259,14 @@ def explain_run(run: Run, criteria: AcceptanceCriteria = OPEN) -> ExplainedRun:
 
 
 def clauses_of(run: Run, criteria: AcceptanceCriteria) -> tuple[PolicyClauses, PolicyUsed | None]:
-    """Return what the policy says of a run of its scale and stage; the run's own word counts where the policy has none."""
+    """Return the policy's clauses for a run of its scale and stage; the run's own facts count if the policy has none."""
     if criteria.policy is None:
         return criteria.at()
     return criteria.at(scale_of(run).word, stage_of(run).word)
 
 
 def with_slices(run: Run, clauses: PolicyClauses) -> Run:
-    """Return a run that knows which slices the policy has tau compare; the command line's word counts before it."""
+    """Return a run with the slices of tau from the policy; those of the command line take precedence."""
     if clauses.tau_slices is None or run.tau_slices is not None:
         return run
     return run.with_slices(clauses.tau_slices)
@@ -274,9 +274,9 @@ def with_slices(run: Run, clauses: PolicyClauses) -> Run:
 
 @ignoring_float_errors
 def judge_run(run: Run, clauses: PolicyClauses, criteria: AcceptanceCriteria) -> AppliedPolicy:
-    """Apply the rules that a policy wants, put the questions, and sort what is found into what counts and what is accepted.
+    """Apply the policy's rules and the questions, and sort the findings into those that count and those that are accepted.
 
-    A question is listed among the checks only where it made a finding or broke.
+    A question is listed among the checks only if it made a finding or crashed.
     """
     judging, disabled = configured_rules(rules().values(), clauses)
     judgement = apply_rules(run, judging)
@@ -296,7 +296,7 @@ def judge_run(run: Run, clauses: PolicyClauses, criteria: AcceptanceCriteria) ->
 
 
 def broken_plugins() -> list[Check]:
-    """Return a check that broke for each plugin that did not load: without its rules the audit is not complete."""
+    """Return a failed check for each plugin that did not load, because the audit is not complete without its rules."""
     kind_ = BROKEN_PLUGIN
     return [
         Check(code=kind_.code, name=kind_.name, title=kind_.title, severity=kind_.severity, outcome="error", detail=str(error))
@@ -305,7 +305,7 @@ def broken_plugins() -> list[Check]:
 
 
 def unrecorded_slices(run: Run, clauses: PolicyClauses) -> list[str]:
-    """Return a sentence on the slices that the policy watches and the run does not record."""
+    """Return a note on the slices that the policy watches and the run does not record."""
     recorded = slice_val_loss(run)
     known = {label.rpartition("/")[2] for label in recorded.labels} if recorded else set()
     missing = [name for name in clauses.slices or () if name not in known]

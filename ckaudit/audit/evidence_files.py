@@ -1,4 +1,4 @@
-"""Where the numbers of a finding stand on disk: a line of a scalar log, a checkpoint, or the log of another program itself."""
+"""Location of a finding's numbers on disk: a line of a scalar log, a checkpoint, or the log of another program itself."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -16,20 +16,20 @@ from ckaudit.rules import rules
 
 
 class _LoggedLine(Struct, frozen=True):
-    """One line of a scalar log: where it is, and which names it holds."""
+    """One line of a scalar log: its place, and the names that it holds."""
 
     place: Place
     names: Collection[str]
 
 
 def evidence_files(path: Path, findings: Iterable[Finding]) -> dict[PlaceKey, Place]:
-    """Return the file and line at which each finding begins; one that nothing on disk shows alone is left out.
+    """Return the file and line at which each finding begins; findings that no single file shows are left out.
 
-    A finding about scalars begins at their line, one about tensors at the checkpoint of that step.
+    A finding on scalars begins at their line, one on tensors at the checkpoint of that step.
 
     Args:
-        path: What was audited: a run folder, one of its files, or the log of another program.
-        findings: What was found in it.
+        path: The audited path: a run folder, one of its files, or the log of another program.
+        findings: The findings in it.
     """
     wanted = [finding for finding in findings if finding.file is None]
     if path.is_file():
@@ -38,7 +38,7 @@ def evidence_files(path: Path, findings: Iterable[Finding]) -> dict[PlaceKey, Pl
         return {}
     try:
         folder = list_folder(path)
-    except UnreadableError:  # it was there a moment ago; a report is drawn all the same
+    except UnreadableError:  # deleted since the audit; the report does without it
         return {}
     steps = {finding.first_step for finding in wanted if finding.first_step is not None}
     lines = _lines(folder, steps)
@@ -50,7 +50,7 @@ def evidence_files(path: Path, findings: Iterable[Finding]) -> dict[PlaceKey, Pl
 
 
 def _place(finding: Finding, lines: Mapping[int, list[_LoggedLine]], checkpoints: Mapping[int | None, Place]) -> Place | None:
-    """Return the newest line of the step that holds what the rule looks at; of a part of the model the checkpoint goes before."""
+    """Return the newest line of the step with the rule's inputs; for a part of the model the checkpoint takes precedence."""
     if finding.first_step is None:
         return None
     reads = _reads_of(finding.code)
@@ -63,7 +63,7 @@ def _place(finding: Finding, lines: Mapping[int, list[_LoggedLine]], checkpoints
 
 
 def _reads_of(code: str) -> set[str]:
-    """Return what a rule cannot do without, or where that is nothing, what it looks at: scalars and paths into checkpoints."""
+    """Return the required inputs of a rule, or its optional ones if it has none: scalars and paths into checkpoints."""
     rule = rules().get(code)
     if rule is None:
         return set()
@@ -72,7 +72,7 @@ def _reads_of(code: str) -> set[str]:
 
 
 def _lines(folder: RunFiles, steps: Collection[int]) -> dict[int, list[_LoggedLine]]:
-    """Return the lines of some steps, in the order in which they were written; of a packed log the line when unpacked."""
+    """Return the lines of some steps in writing order; for a compressed log the line number after decompression."""
     lines_by_step: dict[int, list[_LoggedLine]] = defaultdict(list)
     for log in folder.scalars if steps else ():
         for block in read_lines(log, shown_name(log.name), root=folder.root):

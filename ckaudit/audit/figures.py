@@ -34,15 +34,15 @@ SHORT_KINDS = {"attention": "attn"}
 
 OF_LOSS = (train_loss_raw, loss_excess)
 
-MAX_FINDINGS = 10  # findings that are looked at: where none of the gravest can be drawn, the rest do not stand for them
+MAX_FINDINGS = 10  # findings to try: if none of the most severe can be drawn, the others are no substitute
 
-MIN_POINTS = 3  # points below which there is nothing to see
+MIN_POINTS = 3  # fewer points make no chart
 
-MIN_ROWS_AROUND = 10  # rows before and after, at least
+MIN_ROWS_AROUND = 10  # smallest number of rows before and after
 
 
 def state(run: Run) -> dict[str, Number]:
-    """Return the last recorded value of the main series; of many heads, the lowest entropy."""
+    """Return the last recorded value of the main series; for several heads the lowest entropy."""
     values = {}
     for metric in STATE:
         if last := _last(metric, run):
@@ -62,9 +62,9 @@ def charts(run: Run, *, points: int = 120) -> list[Chart]:
     """Return the loss curve and the last gradient waterfall.
 
     Args:
-        run: The run, cut at the step judged.
-        points: Values of the loss curve; each keeps the extreme of its stretch, so that no spike is lost. What is said of
-            the curve is of all values.
+        run: The run, cut at the judged step.
+        points: Number of points of the loss curve; each keeps the extreme of its stretch, so that no spike is lost. Statistics
+            use all values.
     """
     return [chart for chart in (_loss(run, points), _waterfall(run)) if chart]
 
@@ -78,7 +78,7 @@ def _loss(run: Run, points: int) -> Chart | None:
 
 
 def chart_of(rows: Series, *, name: str, title: str, points: int, unit: str, finding: int | None = None) -> Chart:
-    """Return a series of one place as a curve of at most `points` points; what is said of it is of all of them."""
+    """Return a series of one place as a curve of at most `points` points; its statistics use all points."""
     values = rows.values[:, 0]
     chosen = shape_preserving(values, points)
     finite = np.flatnonzero(np.isfinite(values))
@@ -100,13 +100,13 @@ def chart_of(rows: Series, *, name: str, title: str, points: int, unit: str, fin
 def shape_preserving(values: Floats, points: int) -> np.ndarray:
     """Return at most `points` rows (five at least) of values (N,) in order.
 
-    Among them are the lowest and the highest finite value, the last, and of each stretch the one that stands out.
+    They include the lowest and the highest finite value, the last one, and the one of each stretch that stands out.
     """
     if len(values) <= points:
         return np.arange(len(values))
     always = {*_extremes(values), len(values) - 1}
     outermost = _farthest(values, values)
-    # Where an extreme stands beside another or beside a NaN in one stretch, both are kept: fewer stretches make room.
+    # If an extreme shares a stretch with another or with a NaN, both are kept, so there are fewer stretches.
     for edges in (points, points - 1, points - 2):
         ends = np.linspace(0, len(values) - 1, edges).astype(int).tolist()
         chosen = always | {_standing_out(values, start, end, outermost) for start, end in pairwise(ends)}
@@ -116,7 +116,7 @@ def shape_preserving(values: Floats, points: int) -> np.ndarray:
 
 
 def _extremes(values: Floats) -> list[int]:
-    """Return the rows of the lowest and of the highest finite value, the first of equal ones; none where nothing is finite."""
+    """Return the rows of the lowest and the highest finite value, the first of equal ones; empty if no value is finite."""
     finite = np.isfinite(values)
     if not finite.any():
         return []
@@ -126,24 +126,24 @@ def _extremes(values: Floats) -> list[int]:
 
 
 def _standing_out(values: Floats, start: int, end: int, outermost: int) -> int:
-    """Return the row in [start, end) that is not finite, is the outermost of all, or farthest from the median around it."""
+    """Return the row in [start, end) that is not finite, is the outermost of all, or is farthest from the median around it."""
     part = values[start:end]
     broken = np.flatnonzero(~np.isfinite(part))
     if len(broken):
         return start + int(broken[0])
     if start <= outermost < end:
         return outermost
-    # A stretch of two values has no middle of its own.
+    # A stretch of two values has no median of its own.
     return start + _farthest(part, values[max(0, 2 * start - end) : 2 * end - start])
 
 
 def _farthest(part: Floats, around: Floats, *, enough: int = 2_000) -> int:
-    """Return the row of the finite value in `part` that is farthest from the median of those around.
+    """Return the row of the finite value in `part` that is farthest from the median of the values around it.
 
     Args:
         part: Shape (N,).
         around: Shape (M,).
-        enough: Of more values the median is that of every second, every third and so on: no eye sees the difference.
+        enough: With more values the median uses every second, third and so on, which makes no visible difference.
     """
     around = around[:: max(1, len(around) // enough)]
     finite = around[np.isfinite(around)]
@@ -174,12 +174,12 @@ def _waterfall(run: Run) -> Chart | None:
 
 
 def _dead_branches(run: Run, step: int, *, min_share: float = 1e-6) -> dict[str, str]:
-    """Return the branch of each block that has hardly any gradient at a step beside the other, such as "attn: 0", by block.
+    """Return the branch of each block that has almost no gradient at a step, such as "attn: 0", by block.
 
     Args:
         run: The run.
-        step: When.
-        min_share: Below this share of the block's largest branch, whatever the other gives does not reach it.
+        step: The step.
+        min_share: Share of the block's largest branch below which a branch is dead.
     """
     norm = gradient_norm(run).until(step)
     branches = norm.grouped([run.tensors.branch(name) for name in norm.labels], root_sum_square)
@@ -199,15 +199,15 @@ def _dead_branches(run: Run, step: int, *, min_share: float = 1e-6) -> dict[str,
     return {block: ", ".join(remarks) for block, remarks in dead.items() if remarks}
 
 
-# The metric that a finding rests on, around the steps where it was found: one picture for each of the gravest.
+# The metric of a finding around its steps: one chart for each of the most severe findings.
 def finding_charts(run: Run, findings: Sequence[Finding], *, max_charts: int = 2, points: int = 120) -> list[Chart]:
-    """Return pictures of the gravest findings, each metric and place once; the loss has a picture of its own, a level none.
+    """Return charts of the most severe findings, each metric and place once, except the loss, which has its own chart.
 
     Args:
-        run: The run, cut at the step judged.
-        findings: All findings, gravest first.
-        max_charts: Pictures at most.
-        points: Values of each at most; of each stretch the one that stands out is there.
+        run: The run, cut at the judged step.
+        findings: All findings, most severe first.
+        max_charts: Largest number of charts.
+        points: Largest number of points per chart; each stretch keeps the one that stands out.
     """
     drawn: dict[tuple[str, str], Chart] = {}
     for place, finding in enumerate(findings[:MAX_FINDINGS]):
@@ -228,7 +228,7 @@ def finding_charts(run: Run, findings: Sequence[Finding], *, max_charts: int = 2
 
 
 def _metric(run: Run, finding: Finding) -> Metric | None:
-    """Return what a finding is seen in: the metric that it names, else one that has its place, else the rule's first."""
+    """Return the metric of a finding's chart: the one that it names, else one with its place, else the rule's first."""
     rule = rules().get(finding.code)
     if finding.first_step is None or rule is None:
         return None
@@ -240,7 +240,7 @@ def _metric(run: Run, finding: Finding) -> Metric | None:
 
 
 def _around(series: Series, finding: Finding) -> Series:
-    """Return the stretch from as long before a finding as it lasts to as long after."""
+    """Return the part of a series around a finding, with its own length added before and after."""
     first, last = finding.first_step or 0, finding.last_step or finding.first_step or 0
     begin, end = np.searchsorted(series.steps, [first, last + 1]).tolist()
     room = max(MIN_ROWS_AROUND, end - begin)
@@ -250,19 +250,19 @@ def _around(series: Series, finding: Finding) -> Series:
 
 # The four derived numbers of a run: divergence step, tau, spike flags, and gradient over weight.
 DERIVED: tuple[Metric, ...] = (spike_flags, grad_to_weight, tau, tau_trend, train_loss_at_evals, val_loss)
-"""What they are made of."""
+"""Metrics from which the derived numbers are computed."""
 HEALTHY_RATIOS = (1e-4, 1e-1)
-"""Where the ratio of gradient to weight is well (F16)."""
+"""Healthy range of the ratio of gradient to weight (F16)."""
 MIN_EVALS = 5
-"""Evaluations below which nothing can be said to widen for good: the best, three after it, and one to compare with."""
+"""Evaluations needed to find a lasting divergence: the best, three after it, and one to compare with."""
 MAX_FLAGS = 100
-"""Flagged steps that a report lists."""
+"""Largest number of flagged steps in a report."""
 
 T = TypeVar("T")
 
 
 def derived(run: Run, findings: Iterable[Finding]) -> Derived:
-    """Return the four numbers; each that is missing is null with a reason."""
+    """Return the four derived numbers; a missing one is null with a reason."""
     reasons: dict[str, str] = {}
 
     def known(name: str, value: T | str) -> T | None:
@@ -320,7 +320,7 @@ def _tau(run: Run) -> Tau | str:
 
 
 def _flagged_steps(run: Run, findings: Iterable[Finding]) -> list[int] | str:
-    """Return the flagged steps; before the window of F15 can fill, those of the findings on spikes."""
+    """Return the flagged steps; before the window of F15 is full, those of the findings on spikes."""
     flags = spike_flags(run)
     if flags:
         return [int(step) for step in flags.steps[(flags.values[:, 0] == 1) & flags.recorded[:, 0]]]
@@ -334,7 +334,7 @@ def _flagged_steps(run: Run, findings: Iterable[Finding]) -> list[int] | str:
 
 
 def _grad_to_weight(run: Run) -> GradToWeight | str:
-    """Return the outermost ratios; tensors whose gradient cancels by construction have none that means anything."""
+    """Return the extreme ratios, without tensors whose gradient cancels by construction, whose ratio is meaningless."""
     if not grad_to_weight(run):
         return "no checkpoint has gradient norms beside the statistics of the weights"
     silent = cancelled(gradient_norm(run), run.tensors, element_type(run))

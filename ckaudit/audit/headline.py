@@ -1,4 +1,4 @@
-"""The headline of a report: what is wrong, of what, since when and where; or that nothing is, and how much of it was judged."""
+"""The headline of a report: what is wrong, since when and where; or that nothing is, and how much was judged."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from ckaudit.run.run import Run
 from ckaudit.wording import plural
 
 MIN_SURE = 0.5
-"""A cause less likely than not is named as a guess only."""
+"""A cause less likely than this is named only as a guess."""
 
 
 def headline(
@@ -31,14 +31,14 @@ def headline(
     """Return the result of the audit in one sentence.
 
     Args:
-        checks: What became of each rule.
+        checks: Outcome of each rule.
         diagnoses: Causes, likeliest first.
-        findings: All findings, gravest first.
-        run: The run, cut at the step judged at.
-        vital: The vital checks; where one could not judge, a run without findings is not called well.
-        hidden: How many findings do not count.
-        normal: How many of these do not because its siblings have them too.
-        sure: A less likely cause is named as a guess only.
+        findings: All findings, most severe first.
+        run: The run, cut at the judged step.
+        vital: The vital checks; if one could not judge, a run without findings is not called healthy.
+        hidden: Number of findings that do not count.
+        normal: Number of those that do not count because siblings have them too.
+        sure: A less likely cause is named only as a guess.
     """
     ill = [finding for finding in findings if finding.severity != "note"]
     if not ill:
@@ -65,14 +65,14 @@ def headline(
 
 
 def led_by_headline(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding], *, sure: float = MIN_SURE) -> list[Diagnosis]:
-    """Return the causes with that of the headline first, so that the plan begins with what is named there.
+    """Return the causes with that of the headline first, so that the plan begins with it.
 
-    What is wrong with the record alone stands last, whatever the headline.
+    Problems of the record alone come last, whatever the headline.
 
     Args:
         diagnoses: Causes, likeliest first.
-        findings: All findings, gravest first.
-        sure: A cause less likely than not does not stand before others.
+        findings: All findings, most severe first.
+        sure: A cause less likely than this does not move before others.
     """
     ill = [finding for finding in findings if finding.severity != "note" and not of_record(finding)]
     first = _cause_of_worst(diagnoses, ill, sure) if diagnoses and ill else None
@@ -80,7 +80,7 @@ def led_by_headline(diagnoses: Sequence[Diagnosis], findings: Sequence[Finding],
 
 
 def _consequence(first: Diagnosis, ill: Sequence[Finding]) -> str:
-    """Return what is not finite and began after the cause of a headline, which does not say so of itself."""
+    """Return the non-finite values that a headline's cause led to later, unless the headline already names them."""
     broken = next((finding for finding in ill if finding.code == nonfinite_values.code and finding.code in first.explains), None)
     if broken is None or broken.first_step is None or broken.message == first.symptom:
         return ""
@@ -88,7 +88,7 @@ def _consequence(first: Diagnosis, ill: Sequence[Finding]) -> str:
 
 
 def _cause_of_worst(diagnoses: Sequence[Diagnosis], ill: Sequence[Finding], sure: float) -> Diagnosis | None:
-    """Return the cause for a headline: the first, or that of a finding graver than all that it explains; None: that has none."""
+    """Return the cause for a headline: the first, or one of a more severe finding that it does not explain; None if none."""
     first, worst = diagnoses[0], ill[0]
     if worst.code in first.explains or SEVERITIES.index(worst.severity) >= SEVERITIES.index(first.severity):
         return first
@@ -96,7 +96,7 @@ def _cause_of_worst(diagnoses: Sequence[Diagnosis], ill: Sequence[Finding], sure
 
 
 def _place(diagnosis: Diagnosis) -> str:
-    """Return where in the model, a whole group by its name; a scalar such as the loss is no place."""
+    """Return the place in the model, a whole group by its name; empty for a scalar such as the loss."""
     if diagnosis.group:
         return f", in {diagnosis.group}"
     return f", in {diagnosis.where}" if diagnosis.where and "." in diagnosis.where else ""
@@ -105,15 +105,15 @@ def _place(diagnosis: Diagnosis) -> str:
 def _all_clear(
     checks: Sequence[Check], last: int | None, vital: Sequence[VitalCheck], bad: Sequence[Finding], *, accepted: int, normal: int
 ) -> str:
-    """Say that nothing is ill, how much was judged, and which questions are answered bad for all that.
+    """Return that nothing is wrong, how much was judged, and which questions still have bad answers.
 
     Args:
-        checks: What became of each rule.
-        last: The last step recorded.
+        checks: Outcome of each rule.
+        last: Last recorded step.
         vital: The vital checks.
-        bad: Bad answers that are notes.
-        accepted: How many findings are accepted.
-        normal: How many are normal among the siblings.
+        bad: Findings on bad answers that are notes.
+        accepted: Number of accepted findings.
+        normal: Number of findings that are normal among the siblings.
     """
     rules = [check for check in checks if check.code not in BAD]
     count = sum(check.outcome in ("passed", "failed") for check in rules)

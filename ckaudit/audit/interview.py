@@ -1,4 +1,4 @@
-"""The interview: every question of some phases put to a run, with findings weighed in, and where to look on."""
+"""The interview: all questions of some phases answered for a run, weighed by findings, with commands to look further."""
 
 import shlex
 from collections import Counter
@@ -21,35 +21,35 @@ from ckaudit.run.run import Run
 
 READINESS_PHASE = 6  # the phase that ends in a verdict
 
-BY_HEART = 7  # the phase that asks what was scored, and is answered by it
+BY_HEART = 7  # the phase whose questions the scores themselves answer
 
 RUINOUS = ("nonfinite_values", "hidden_nonfinite")
-"""Rules whose finding, where it lasts to the end of the record, leaves nothing of the run that is well."""
+"""Rules whose finding, if it lasts to the end of the record, spoils the whole run."""
 
 BEFORE = ("D6.1", "D6.2", "D6.5")
-"""Questions that decide on the start of fine-tuning; D6.3 and D6.4 are about what comes after it."""
+"""Questions that decide on the start of fine-tuning; D6.3 and D6.4 are about the time after it."""
 
 ABOUT = {
     "D6.1": ("pretraining is at its plateau", "pretraining is not at its plateau", "whether pretraining is done"),
     "D6.2": ("the language is fluent", "the language or what it follows is not as it should be", "how fluent it is"),
     "D6.5": ("half prompts are continued", "half prompts are continued poorly", "how half prompts are continued"),
 }
-"""What speaks for it, what against it, and what is not known."""
+"""Phrases for a good, a bad and an unknown answer."""
 
 
 class WeighedAnswer(Struct, frozen=True):
-    """An answer that is not better than triage, and the findings that bear on it, gravest first."""
+    """An answer that is not better than triage, and the findings that affect it, most severe first."""
 
     answer: SeriesAnswer
     findings: tuple[Finding, ...] = ()
 
 
 class Interview(Struct, frozen=True):
-    """What a run says to the questions of some phases.
+    """Answers of a run to the questions of some phases.
 
     Attributes:
         phases: Questions and answers by phase.
-        broken: Answers of questions that raised an error instead.
+        broken: Answers of questions that raised an error.
     """
 
     phases: list[Phase]
@@ -59,14 +59,14 @@ class Interview(Struct, frozen=True):
 def interview(
     run: Run, phases: Collection[int], findings: Sequence[Finding], diagnoses: Sequence[Diagnosis], *, step: int | None = None
 ) -> Interview:
-    """Put the questions of some phases to a run.
+    """Answer the questions of some phases for a run.
 
     Args:
-        run: What was known at the step judged at.
+        run: The run as known at the judged step.
         phases: Numbers, 1 to 7.
-        findings: What the rules found, gravest first.
-        diagnoses: What explains it, likeliest first.
-        step: The step that was asked for, for the commands that lead on.
+        findings: Findings of the rules, most severe first.
+        diagnoses: Their causes, likeliest first.
+        step: The requested step, for the commands to look further.
     """
     answered, broken = list[Phase](), list[Answer]()
     for number in sorted(set(phases)):
@@ -81,11 +81,11 @@ def interview(
 
 
 def broken_questions(broken: Iterable[Answer], checks: Iterable[Check] = ()) -> list[Check]:
-    """Return a check for each question that broke instead of answering: an audit with one is not complete.
+    """Return a failed check for each question that crashed, because an audit with one is not complete.
 
     Args:
         broken: The answers of such questions.
-        checks: Checks that there are already.
+        checks: Existing checks.
     """
     codes = {check.code for check in checks}
     return [
@@ -96,14 +96,14 @@ def broken_questions(broken: Iterable[Answer], checks: Iterable[Check] = ()) -> 
 
 
 def interview_reads(phases: Collection[int]) -> frozenset[str]:
-    """Return the checkpoint paths that the questions of some phases look at."""
+    """Return the checkpoint paths that the questions of some phases read."""
     wanted = {metric for question in questions().values() if question.phase in phases for metric in question.metrics}
     wanted |= {metrics()[name] for way in MAP if set(way.phases) & set(phases) for name in way.metrics}
     return frozenset().union(*(metric.paths for metric in wanted))
 
 
 def answer(asked: Question, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]) -> Answer:
-    """Put one question to a run: what the series say, and never better than what triage says of the same run."""
+    """Answer one question for a run: from the series, and never better than what triage says of the same run."""
     return _in_words(asked, _weighed(asked, run, findings, diagnoses), diagnoses)
 
 
@@ -126,9 +126,9 @@ def _in_words(asked: Question, weighed: WeighedAnswer, diagnoses: Sequence[Diagn
 
 
 def no_worse_than_findings(given: Answer) -> Answer:
-    """Return an answer that is bad only where a finding that counts says so.
+    """Return an answer that is bad only if a finding that counts supports it.
 
-    What no finding tells was accepted, by a policy or a baseline: it is to be watched.
+    A bad answer without a finding was accepted by a policy or a baseline, and becomes "watch".
     """
     if given.word != "bad" or given.findings:
         return given
@@ -136,7 +136,7 @@ def no_worse_than_findings(given: Answer) -> Answer:
 
 
 def _pointer(way: MapRow, run: Run, step: int | None) -> Pointer:
-    """Return the command that shows more, of what the run has recorded."""
+    """Return the command that shows more, from what the run has recorded."""
     name = shlex.quote(run.name)
     at = "" if step is None else f" --step {step}"
     if way.command and not run.events:
@@ -151,23 +151,22 @@ def _pointer(way: MapRow, run: Run, step: int | None) -> Pointer:
     return Pointer(id=way.id, question=way.question, command=f"ckaudit metrics {name} {' '.join(known)}{at}")
 
 
-# An answer weighed by what triage says of the same run: never better than its findings, nor than its causes allow.
+# Weighing of an answer by triage of the same run: it is never better than the findings and causes allow.
 def weigh_answer(
     asked: Question, series_answer: SeriesAnswer, run: Run, findings: Sequence[Finding], diagnoses: Sequence[Diagnosis]
 ) -> WeighedAnswer:
-    """Hold an answer against findings and causes.
+    """Weigh an answer by findings and causes.
 
-    Those of the question's own rules count in full: sev2 leaves "watch" at best, what is graver "bad", and so does a finding
-    that is what the question calls bad. A good answer is to be watched where numbers that it rests on mean nothing, where the
-    run is ruined, where a cause that is about the same is likely, and where a finding that is grave or not over rests on the
-    same numbers.
+    Findings of the question's own rules count in full: sev2 allows "watch" at best; a more severe one makes it "bad", and so does
+    a finding that the question itself calls bad. A good answer becomes "watch" if its numbers mean nothing, if the run is ruined,
+    if a related cause is likely, or if a finding that is severe or lasts uses the same numbers.
 
     Args:
         asked: The question.
-        series_answer: What the series say.
+        series_answer: The answer from the series.
         run: The run, for the last step of its record.
-        findings: What the rules found, gravest first; notes do not bear.
-        diagnoses: What explains it, likeliest first.
+        findings: Findings of the rules, most severe first; notes do not count.
+        diagnoses: Their causes, likeliest first.
     """
     illnesses = [finding for finding in findings if finding.severity != "note"]
     of_its_rules = [finding for finding in illnesses if finding.name in asked.rules]
@@ -194,7 +193,7 @@ def weigh_answer(
 
 
 def _of_answers(asked: Question, answer: SeriesAnswer, findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings that this bad answer has made, or that a rule or another answer which says the same rests on."""
+    """Return the findings of this bad answer, or of a rule or another answer that covers it."""
     others = [questions()[id_] for id_ in BAD[asked.id].covered_by] if asked.id in BAD else []
     rules = BAD[asked.id].covered_by_rules if asked.id in BAD else ()
     codes = {asked.id, *(other.id for other in others)}
@@ -206,8 +205,8 @@ def _of_answers(asked: Question, answer: SeriesAnswer, findings: Iterable[Findin
 def _doubts(
     asked: Question, run: Run, illnesses: Sequence[Finding], diagnoses: Sequence[Diagnosis]
 ) -> Iterator[tuple[str, Sequence[Finding]]]:
-    """Yield why a good answer cannot stand, each with the findings that say so."""
-    # Where any of several metrics would do, all of them.
+    """Yield the reasons to doubt a good answer, each with its findings."""
+    # A question without required metrics rests on all of its metrics.
     needed = [need for need in asked.needs if isinstance(need, Metric)]
     rests = needed or asked.metrics
     reads = {path for metric in rests for path in (metric.name, *metric.reads)}
@@ -230,9 +229,9 @@ def _doubts(
 def _on_same_metrics(
     asked: Question, rests: Sequence[Metric], illnesses: Sequence[Finding]
 ) -> Iterator[tuple[str, Sequence[Finding]]]:
-    """Yield the findings that rest on the same numbers, but for those that the question weighs by place and time itself.
+    """Yield the findings on the same numbers, except those that the question itself weighs by place and time.
 
-    What was to be investigated and is over leaves the answer as it is.
+    A sev2 that is over does not change the answer.
     """
     by_code = rules()
     others = [finding for finding in illnesses if finding.name not in asked.weighs]
@@ -243,7 +242,7 @@ def _on_same_metrics(
 
 
 def _shared(finding: Finding, rule: Rule | None, rests: Iterable[Metric]) -> str:
-    """Return the metric that a finding is of, or that its rule needs, among those that an answer rests on; else nothing."""
+    """Return the metric of a finding, or one that its rule needs, among those of an answer; else an empty string."""
     named = {place.partition("/")[0] for place in (finding.where, *finding.also) if place}
     needed = named | ({need.name for need in rule.needs if isinstance(need, Metric)} if rule else set())
     return next((metric.name for metric in rests if metric.name in needed), "")
@@ -273,7 +272,7 @@ def _since(finding: Finding) -> str:
 
 
 def _besides(findings: Sequence[Finding]) -> str:
-    """Return what else bears, by code: findings that speak of many places say so themselves."""
+    """Return the codes of the other findings; findings on many places already name them."""
     counts = Counter(finding.code for finding in findings[1:])
     others = [f"{count} more of {code}" if code == findings[0].code else code for code, count in counts.items()]
     return f"; besides {', '.join(others)}" if others else ""
@@ -285,13 +284,13 @@ def causes_of_findings(findings: Iterable[Finding], diagnoses: Iterable[Diagnosi
     return [diagnosis for diagnosis in diagnoses if codes & set(diagnosis.explains)]
 
 
-# One sentence on whether to go on to fine-tuning: what speaks for it, what against it, and what nobody recorded.
+# One sentence on whether to start fine-tuning: arguments for it, against it, and unknown ones.
 def readiness(answers: Sequence[Answer], findings: Sequence[Finding]) -> str:
-    """Return the verdict of the answers of phase 6, with findings that stop or contain a run against it.
+    """Return the verdict of phase 6, with findings that stop or contain a run against it.
 
     Args:
-        answers: Those of phase 6.
-        findings: All findings, gravest first.
+        answers: Answers of phase 6.
+        findings: All findings, most severe first.
     """
     asked = {answer_.id: answer_ for answer_ in answers if answer_.id in BEFORE}
     codes = list(dict.fromkeys(finding.code for finding in findings if finding.severity in ("sev0", "sev1")))

@@ -1,4 +1,4 @@
-"""Rules and questions put to a run: which rules fired, which passed, which could not judge, and which answers are bad."""
+"""Rules and questions applied to a run: which rules fired, passed or could not judge, and which answers are bad."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from ckaudit.run.tensor_groups import Known, PlaceGroup, group_of, known_places
 
 
 class Judgement(Struct, frozen=True):
-    """What rules, or questions, say of a run."""
+    """Result of rules, or of questions, for a run."""
 
     findings: tuple[Finding, ...]
     checks: tuple[Check, ...]
@@ -36,7 +36,7 @@ class Judgement(Struct, frozen=True):
 
 @ignoring_float_errors
 def apply_rules(run: Run, applied: Iterable[Rule]) -> Judgement:
-    """Apply rules to a run; one that breaks is an error of its own and stops no other."""
+    """Apply rules to a run; a rule that crashes becomes an error of its own and does not stop the others."""
     findings: list[Finding] = []
     checks: list[Check] = []
     for rule in applied:
@@ -47,13 +47,13 @@ def apply_rules(run: Run, applied: Iterable[Rule]) -> Judgement:
 
 
 def gravity(finding: Finding) -> tuple[int, bool, int, str]:
-    """Sort key: gravest first, rules before questions, then by step and code; what a rule says first stays first."""
+    """Sort key: most severe first, rules before questions, then by step and code; the order within a rule is stable."""
     start = -1 if finding.first_step is None else finding.first_step
     return SEVERITIES.index(finding.severity), finding.code in BAD, start, finding.code
 
 
 def resolve(inputs: Iterable[Input], run: Run) -> list[Any]:
-    """Return each input's value in a run: a series, the manifest, or None where nothing was recorded."""
+    """Return each input's value in a run: a series, the manifest, or None if nothing is recorded."""
     return [(input_(run) or None) if isinstance(input_, Metric) else run.manifest for input_ in inputs]
 
 
@@ -77,7 +77,7 @@ def _apply(rule: Rule, run: Run) -> tuple[list[Finding], Check]:
 
 
 def _findings_or_skip(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]:
-    """Return what a rule finds, and why it could not judge if it could not."""
+    """Return the findings of a rule, and why it could not judge, if so."""
     needs, wants = resolve(rule.needs, run), resolve(rule.wants, run)
     missing = [need for need, value in zip(rule.needs, needs, strict=True) if value is None]
     if missing:
@@ -99,7 +99,7 @@ def _findings_or_skip(rule: Rule, run: Run) -> tuple[list[Finding], Skip | None]
 
 
 def _why_foreign(needs: Iterable[Sequence[str]], run: Run) -> Skip | None:
-    """Return that a need makes no sense for the run, by none of its alternatives, so that nobody waits for it; None: all do."""
+    """Return that a need with none of its alternatives applies to the run, so it is not missing; None if all needs apply."""
     for alternatives in needs:
         reasons = [why_metric_not_applicable(run, name) for name in alternatives]
         if all(reasons):
@@ -111,7 +111,7 @@ def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
     if SEVERITIES.index(hit.severity) < SEVERITIES.index(rule.severity):
         raise ValueError(f"{rule.code} may be {rule.severity} at most, not {hit.severity}")
     message, group = describe(hit, known_places(run))
-    # From the tensor hit to its kernels, where the run knows more of it than its name.
+    # The path from the tensor to its kernels, if the run knows more of it than its name.
     below = run.tensors.path(hit.where) if hit.where else []
     return Finding(
         code=rule.code,
@@ -132,9 +132,9 @@ def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
     )
 
 
-# One hit of many that say the same at overlapping times, and the sentence that tells of all their places.
+# Merging of equal hits at overlapping times, and the sentence on all their places.
 def merge_hits(hits: Iterable[Hit]) -> Iterator[Hit]:
-    """Merge hits that say the same of many places at overlapping times; the worst of the first gives the sentence."""
+    """Merge hits with the same message at overlapping times; the worst of the first ones gives the sentence."""
     groups: dict[tuple[str, str], list[Hit]] = {}
     for hit in hits:
         groups.setdefault((hit.severity, hit.message), []).append(hit)
@@ -168,10 +168,10 @@ def _badness(hit: Hit) -> float:
 
 
 def describe(hit: Hit, places_of_run: Known) -> tuple[str, str | None]:
-    """Return the sentence of a hit and the name of its group: where its places are one, it speaks of all in one.
+    """Return the sentence of a hit and the name of its group; if its places form a group, the sentence names the group.
 
     Args:
-        hit: One place, or many folded into one.
+        hit: A hit at one place, or a merged hit.
         places_of_run: All places of the run.
     """
     if not hit.also:
@@ -195,7 +195,7 @@ def _alike(hit: Hit) -> bool:
 
 
 def _rank(hit: Hit, group: PlaceGroup) -> str:
-    """Return how one place stands among its group: nothing is the worst where the rule does not say how bad each is."""
+    """Return a place's position in its group; it is not called the worst if the rule does not rate places."""
     if "{where" not in hit.message:
         return group.as_place()
     if all(member.badness is None for member in hit.members) or _later_worse(hit):
@@ -204,13 +204,13 @@ def _rank(hit: Hit, group: PlaceGroup) -> str:
 
 
 def _later_worse(hit: Hit) -> Hit | None:
-    """Return the worst hit, where it began later than the first ones and is worse than they are."""
+    """Return the worst hit if it began later than the first ones and is worse."""
     worst = max(hit.members, key=_badness, default=hit)
     return worst if _badness(worst) > _badness(hit) else None
 
 
 def _worse(hit: Hit) -> str:
-    """Return what the worst place has, where it is not the one that the sentence is about."""
+    """Return the value of the worst place, if the sentence is about another one."""
     worst = _later_worse(hit)
     formats = [spec or "" for _, name, spec, _ in Formatter().parse(hit.message) if name == "value"]
     if worst is None or worst.where == hit.where or not formats or worst.value is None or hit.value is None:
@@ -219,9 +219,9 @@ def _worse(hit: Hit) -> str:
     return "" if value == own_value else f"; {worst.where} has come to {value}"
 
 
-# Questions: what the series of a run say to one, before anything is weighed.
+# Questions: the answer from a run's series, before weighing.
 def answer_from_series(question: Question, run: Run, findings: Findings) -> SeriesAnswer:
-    """Return what the series say; an input that was recorded, but never as a number, is bad, and what is missing is named.
+    """Return the answer from the series; an input without any number is bad, and missing inputs are named.
 
     Args:
         question: The question.
@@ -243,7 +243,7 @@ def answer_from_series(question: Question, run: Run, findings: Findings) -> Seri
 
 
 def _values(inputs: Iterable[QuestionInput], run: Run, findings: Findings) -> Iterator[Any]:
-    """Yield each input's value in a run; a series without a single number counts as missing."""
+    """Yield each input's value in a run; a series without any number counts as missing."""
     for input_ in inputs:
         if isinstance(input_, Metric):
             yield input_(run) if _has_number(input_, run) else None
@@ -258,12 +258,12 @@ def _has_number(metric: Metric, run: Run) -> bool:
 # Bad answers: what a question calls bad and no rule has found becomes a finding of its own, so that the headline, `--questions`,
 # `gate`, `watch`, `diff` and the report draw from the same findings. How grave each is says `questions/bad_answer_table.py`.
 def judge_answers(run: Run, findings: Sequence[Finding], clauses: PolicyClauses) -> Judgement:
-    """Put the questions to a run, and return a finding for each bad answer that no finding accounts for.
+    """Answer the questions for a run, and return a finding for each bad answer that no finding covers.
 
     Args:
         run: The run.
-        findings: All that rules and readers found, before any of it is graded or accepted.
-        clauses: The policy. A selection of rules is one of questions as well: none makes findings then.
+        findings: All findings of rules and readers, before grading and acceptance.
+        clauses: The policy's clauses. A selection of rules excludes all questions.
     """
     if clauses.select is not None:
         return Judgement((), ())
@@ -281,7 +281,7 @@ def judge_answers(run: Run, findings: Sequence[Finding], clauses: PolicyClauses)
 
 
 def kinds_of_questions() -> Iterator[ViolationKind]:
-    """Yield what a bad answer is, as a kind of finding that a policy can name by code or by name."""
+    """Yield bad answers as kinds of findings that a policy can name by code or by name."""
     for id_, bad in BAD.items():
         yield ViolationKind(id_, bad.name, bad.severity, title_of(bad), _help(id_), ("triage",))
 
@@ -298,7 +298,7 @@ def title_of(bad: BadAnswer) -> str:
 def _is_accounted_for(
     id_: str, bad: Mapping[str, SeriesAnswer], findings: Sequence[Finding], run: Run, clauses: PolicyClauses
 ) -> bool:
-    """Tell whether a finding or another answer says already what makes an answer bad."""
+    """Tell whether a finding or another answer already covers a bad answer."""
     question, table = questions()[id_], BAD[id_]
     if any(other in bad for other in table.covered_by):
         return True
@@ -307,7 +307,7 @@ def _is_accounted_for(
     names = {*question.rules, *question.weighs}
     if any(finding.name in {*names, *table.covered_by_rules} and _is_as_grave(finding, table.severity) for finding in findings):
         return True
-    # What a rule would have found that the policy leaves out or whose limits it moves, somebody has decided on.
+    # The policy has decided on what a rule that it disables or whose thresholds it changes would find.
     changed = [
         rule
         for rule in rules().values()
@@ -333,7 +333,7 @@ def _finding_of_answer(question: Question, answer: SeriesAnswer, run: Run) -> Fi
 
 
 def _check_of_answer(question: Question, answer: SeriesAnswer, codes: set[str]) -> Check:
-    """Return what became of a question, as of a rule."""
+    """Return the outcome of a question in the form of a rule's check."""
     bad = BAD[question.id]
     judged = answer.word in ("good", "watch", "bad")
     outcome: Outcome = "error" if answer.broke else "passed" if judged else "skipped"

@@ -1,4 +1,4 @@
-"""Load a run from whatever the user named: a run folder, checkpoint files, or another tracker's log."""
+"""Loading of a run from a user's path: a run folder, checkpoint files, or another tracker's log."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HEAD = 4096
 TRAINER_STATE = "trainer_state.json"
 LOSS_CURVES = "training_loss_curve*.json"
-MERGED = b'"checkpoints"'  # a viewer's file of several checkpoints, which an importer reads
+MERGED = b'"checkpoints"'  # a viewer's file with several checkpoints, read by an importer
 
 
 @ignoring_float_errors
@@ -41,14 +41,14 @@ def open_run(
 
     Args:
         path: A run folder, one of its files, or a log that an importer knows.
-        reads: Checkpoint paths that are wanted.
-        import_options: What a foreign log does not say itself, such as which of its columns holds the loss.
-        progress: Called with files done and files in all.
-        logs: Gathers the lines of each session by itself, for who wants them so.
+        reads: Wanted checkpoint paths.
+        import_options: Facts that the log of another program lacks, such as which column holds the loss.
+        progress: Called with the number of files done and their total.
+        logs: Gathers the lines of each session separately, for callers that need them.
 
     Raises:
-        UnreadableError: Where there is no run.
-        UsageError: Where `import_options` fits nothing that is there.
+        UnreadableError: If there is no run.
+        UsageError: If `import_options` matches nothing in the log.
     """
     if not path.exists() and not path.is_symlink():
         raise UnreadableError(f"{path} does not exist", hint="Name a run folder, a checkpoint file or a trainer's log.")
@@ -65,17 +65,17 @@ def open_run(
 def open_runs(
     path: Path, *, reads: Iterable[str], import_options: ImportOptions = NO_IMPORT_OPTIONS, max_runs: int | None = None
 ) -> Iterator[tuple[str, Run]]:
-    """Read every run at `path`, one after the other, with its name among them; a run that is the only one has none.
+    """Read every run at `path`, one after the other, with its name; a single run has an empty name.
 
     Args:
         path: A run folder, one of its files, or a log that an importer knows, which may hold many.
-        reads: Checkpoint paths that are wanted.
-        import_options: What a foreign log does not say itself.
-        max_runs: Of a log that holds more the user has to name one.
+        reads: Wanted checkpoint paths.
+        import_options: Facts that the log of another program lacks.
+        max_runs: Largest number of runs; the user has to name one of more.
 
     Raises:
-        UnreadableError: Where there is no run.
-        UsageError: Where `import_options` fits nothing that is there, or there are too many runs.
+        UnreadableError: If there is no run.
+        UsageError: If `import_options` matches nothing in the log, or there are too many runs.
     """
     if import_options.run or not path.exists() or is_ours(path):
         yield "", open_run(path, reads=reads, import_options=import_options)
@@ -108,7 +108,7 @@ def _as_chosen(run: Run, import_options: ImportOptions) -> Run:
 
 
 def _foreign(path: Path, import_options: ImportOptions) -> "Imported | Path":
-    """Return the run of another program at `path`, or the one below it; a path: it is a run folder."""
+    """Return the run of another program at or below `path`; a path if it is a run folder."""
     from ckaudit.importers import import_source, is_one_log, logs_below
 
     if not path.is_dir() or import_options.format or is_one_log(path):
@@ -119,10 +119,10 @@ def _foreign(path: Path, import_options: ImportOptions) -> "Imported | Path":
 
 
 def at_step(run: Run, step: int | None) -> Run:
-    """Return what was known of a run when `step` had ended, with a note where that takes one; None: all of it.
+    """Return a run as known at the end of `step`, with a note if that cuts something off; None means the whole run.
 
     Raises:
-        UsageError: Where nothing was recorded by then.
+        UsageError: If nothing is recorded by then.
     """
     if step is None:
         return run
@@ -147,16 +147,16 @@ def _notes_on_step(run: Run, step: int) -> list[str]:
 def scalars_of(
     path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS, progress: Progress | None = None
 ) -> "LoggedScalars":
-    """Read the scalars of a run folder, one of its files, or a log that an importer knows, every session of them.
+    """Read the scalars of all sessions of a run folder, one of its files, or a log that an importer knows.
 
     Args:
         path: The run.
-        import_options: What a foreign log does not say itself.
-        progress: Called with pieces done and pieces in all.
+        import_options: Facts that the log of another program lacks.
+        progress: Called with the number of pieces done and their total.
 
     Raises:
-        UnreadableError: Where there is no run, or none with a scalar.
-        UsageError: Where `import_options` fits nothing that is there.
+        UnreadableError: If there is no run, or none with a scalar.
+        UsageError: If `import_options` matches nothing in the log.
     """
     from ckaudit.run.scalars import FILLED, logged_scalars
 
@@ -168,9 +168,9 @@ def scalars_of(
 
 
 def is_ours(path: Path) -> bool:
-    """Tell whether a folder is a run folder, or a file one of its files by its name or its first bytes.
+    """Tell whether a folder is a run folder, or a file is one of its files, by its name or its first bytes.
 
-    A folder that nobody knows is taken for a run folder without files.
+    An unknown folder counts as a run folder without files.
     """
     if path.is_dir():
         if holds_run(path) or _is_manifest(path / MANIFEST_NAME):
@@ -186,17 +186,17 @@ def is_ours(path: Path) -> bool:
 
 
 def is_run_folder(path: Path) -> bool:
-    """Return whether `path` is a run folder, to which commands can add, and not the log of another program or a single file."""
+    """Return whether `path` is a run folder, to which commands can add, and neither another program's log nor a single file."""
     return path.is_dir() and is_ours(path)
 
 
 def run_folder_of(path: Path) -> str:
-    """Return the folder of the run that `path` is only one file of; empty: it is the whole, or the log of another program."""
+    """Return the run folder of a single file at `path`; empty for a whole run or the log of another program."""
     return "" if path.is_dir() or not is_ours(path) else str(path.parent)
 
 
 def _is_manifest(path: Path) -> bool:
-    """Tell whether a file is `run.json` of ours, or may be: Sacred writes one of that name beside its metrics."""
+    """Tell whether a file is or may be ckaudit's `run.json`: Sacred writes a file of that name beside its metrics."""
     if not path.exists() or not (path.parent / "metrics.json").is_file():
         return path.exists()
     try:
@@ -206,17 +206,17 @@ def _is_manifest(path: Path) -> bool:
 
 
 def _is_trainers_folder(path: Path) -> bool:
-    """Tell a folder in which another program wrote its log beside checkpoints, so that an importer reads both."""
+    """Tell whether another program wrote its log in a folder beside checkpoints, so that an importer reads both."""
     if (path / MANIFEST_NAME).exists():
         return False
     return (path / TRAINER_STATE).is_file() or any(path.glob(LOSS_CURVES))
 
 
 def _is_known(folder: Path) -> bool:
-    """Tell whether another program wrote a folder, or a log or a run lies somewhere below it."""
+    """Tell whether another program wrote a folder, or whether a log or a run is below it."""
     from ckaudit.importers import holds_known_log, is_known
 
     if is_known(folder):
         return True
-    # a run may begin meanwhile
+    # a run may begin in the meantime
     return holds_known_log(folder) and not holds_run(folder)

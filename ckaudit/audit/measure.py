@@ -1,4 +1,4 @@
-"""Metrics of a run as a table: what was asked for is computed, and each series is summed up in one line."""
+"""Metrics of a run as a table: computes the requested metrics and summarizes each series in one line."""
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
@@ -27,13 +27,13 @@ OF_METRICS = ("claimed_value", "nearest_allowed_value")  # their labels are metr
 
 
 class StepRange(Struct, frozen=True):
-    """Which steps are wanted.
+    """The wanted steps.
 
     Attributes:
-        step: Nothing later is known, to any metric; None: all is.
-        first: First step shown; metrics look back beyond it.
-        last: Last step shown.
-        every: Of so many steps the last recorded one is shown.
+        step: Cut for all metrics; None: no cut.
+        first: First step to show; metrics look back beyond it.
+        last: Last step to show.
+        every: Shows the last recorded step of each group of this many steps.
     """
 
     step: int | None = None
@@ -43,7 +43,7 @@ class StepRange(Struct, frozen=True):
 
 
 class MeasuredMetric(Struct, frozen=True, eq=False):
-    """One metric with something to show; `worst` says which of its labels comes first."""
+    """One metric with a value; `worst` determines which of its labels comes first."""
 
     name: str
     title: str
@@ -54,15 +54,15 @@ class MeasuredMetric(Struct, frozen=True, eq=False):
 
 
 class Measurement(Struct, frozen=True, eq=False):
-    """Everything that was asked for.
+    """Result of a measurement.
 
     Attributes:
-        subject: The run, as the user named it.
-        step: The last step known.
+        subject: Name that the user gave the run.
+        step: Last known step.
         measured: Metrics with at least one value, in the order of the catalogue.
-        missing: The others.
-        notes: What a reader must know of how it was read.
-        files: Files read.
+        missing: The other metrics.
+        notes: Notes on how the run was read.
+        files: Number of files read.
     """
 
     subject: str
@@ -85,14 +85,14 @@ def measure(
 
     Args:
         path: A run folder, a checkpoint file, or a log that an importer knows.
-        names: Metrics or patterns; none: all.
-        stretch: Which steps are wanted.
-        import_options: What a foreign log does not say itself, such as which of its columns holds the loss.
-        progress: Called with files done and files in all.
+        names: Metrics or patterns; empty: all metrics.
+        stretch: The wanted steps.
+        import_options: Facts that the log of another program lacks, such as which column holds the loss.
+        progress: Called with the number of files done and their total.
 
     Raises:
-        UnreadableError: Where there is no run.
-        UsageError: Where a name means no metric, or the step lies before the record.
+        UnreadableError: If there is no run.
+        UsageError: If a name matches no metric, or the step is before the record.
     """
     chosen = select(names)
     reads = frozenset[str]().union(*(metric.paths for metric in chosen))
@@ -102,7 +102,7 @@ def measure(
 
 @ignoring_float_errors
 def measure_run(run: Run, chosen: Sequence[Metric], stretch: StepRange) -> Measurement:
-    """Compute metrics of a run that is in memory."""
+    """Compute metrics of a run in memory."""
     run = at_step(run, stretch.step)
     notes = [*run.notes, *notes_on_files(run), *map(str, broken())]
     measured: list[MeasuredMetric] = []
@@ -130,7 +130,7 @@ def _measured(metric: Metric, run: Run, stretch: StepRange) -> MeasuredMetric | 
 
 
 def _own_label(metric: Metric, series: Series) -> Series:
-    """Return a series of one label under the metric's name where that label only says what it was made of."""
+    """Return a single-label series under the metric's name if its label only names the input."""
     if len(series.labels) != 1 or metric.name in OF_METRICS:
         return series
     made_of = series.labels[0] in metric.reads or series.labels[0] in metrics()
@@ -138,9 +138,9 @@ def _own_label(metric: Metric, series: Series) -> Series:
 
 
 def select_steps(series: Series, stretch: StepRange) -> Series:
-    """Return the steps of a series that are shown, and the labels recorded in them.
+    """Return the shown steps of a series, and the labels recorded in them.
 
-    With every=100, steps 1 to 100 are one hundred, 101 to 200 the next, so that of a dense log 100, 200, ... remain.
+    With every=100, steps 1 to 100 form a group, 101 to 200 the next, so that 100, 200, ... remain of a dense log.
     """
     start = 0 if stretch.first is None else int(np.searchsorted(series.steps, stretch.first))
     end = len(series.steps) if stretch.last is None else int(np.searchsorted(series.steps, stretch.last, side="right"))
@@ -160,7 +160,7 @@ def select_steps(series: Series, stretch: StepRange) -> Series:
 
 
 def notes_on_files(run: Run) -> list[str]:
-    """Return one sentence on what is wrong with the files."""
+    """Return one sentence on problems of the files."""
     count = len(run.findings)
     if not count:
         return []
@@ -169,16 +169,16 @@ def notes_on_files(run: Run) -> list[str]:
     return [f"{first.file or run.name}: {first.message}{more}; ckaudit validate says where and what helps"]
 
 
-# Which metrics a user means by the names on the command line.
+# Metrics that match the names on the command line.
 def select(names: Sequence[str]) -> tuple[Metric, ...]:
-    """Return the metrics that any of `names` means, in the order of the catalogue; without names, all.
+    """Return the metrics that any of `names` matches, in the order of the catalogue; without names, all.
 
     Args:
-        names: Catalogue names or patterns such as "grad_*", rows such as "M19", or what other people call a metric. In the
-            last two capitals do not count, and a hyphen is an underscore.
+        names: Catalogue names or patterns such as "grad_*", rows such as "M19", or other names of a metric. For rows and other
+            names case does not matter, and a hyphen equals an underscore.
 
     Raises:
-        UsageError: Where a name means none, with the nearest names.
+        UsageError: If a name matches none, with the nearest names.
     """
     catalogue = metrics().values()
     if not names:
@@ -188,7 +188,7 @@ def select(names: Sequence[str]) -> tuple[Metric, ...]:
 
 
 def identifiers(metric: Metric) -> tuple[str, ...]:
-    """Return all words that mean a metric: its name, its rows and what other people call it."""
+    """Return all names of a metric: its own, its rows and other names."""
     from ckaudit.metrics.catalogue import entries
 
     entry = entries().get(metric.name)
@@ -197,7 +197,7 @@ def identifiers(metric: Metric) -> tuple[str, ...]:
 
 def _meant(name: str, catalogue: Collection[Metric]) -> list[Metric]:
     meant = [metric for metric in catalogue if fnmatchcase(metric.name, name)]
-    # The prose of the catalogue is read only for a name that is no metric's own.
+    # The prose of the catalogue is read only if a name is not that of a metric.
     meant = meant or [metric for metric in catalogue if _key(name) in map(_key, identifiers(metric))]
     if meant:
         return meant
@@ -211,8 +211,8 @@ def _key(name: str) -> str:
     return name.strip().lower().replace("-", "_")
 
 
-# A series in one line: its last value, where it is extreme, whether it rises, and its shape in a few points.
-SHAPE = 24  # points of a shape: as many columns as a table can spare
+# A series in one line: last value, extremes, trend, and its shape in a few points.
+SHAPE = 24  # points of a shape, as many as the table has columns for
 
 
 class LabelSummary(Struct, frozen=True):
@@ -221,10 +221,10 @@ class LabelSummary(Struct, frozen=True):
     Attributes:
         label: Tensor, block, head or slice.
         last: Last recorded value.
-        step: Its step.
-        trend: Of the second half of its points; None: too few to tell.
-        shape: At most `SHAPE` of its values, spikes among them.
-        points: Recorded points.
+        step: Step of that value.
+        trend: Trend of the second half of its points; None if there are too few.
+        shape: At most `SHAPE` of its values, including spikes.
+        points: Number of recorded points.
     """
 
     label: str
@@ -236,12 +236,12 @@ class LabelSummary(Struct, frozen=True):
 
 
 def worst_label(measured: MeasuredMetric) -> LabelSummary:
-    """Return the label whose last value is the worst, as the metric has it; one that is not finite is worse than all."""
+    """Return the label with the worst last value for the metric; a non-finite one is the worst of all."""
     return _label_summary(measured.series, _worst_first(measured)[0])
 
 
 def label_summaries(measured: MeasuredMetric, *, max_labels: int | None) -> list[LabelSummary]:
-    """Return the labels, worst last value first, `max_labels` of them at most."""
+    """Return the labels, worst last value first, at most `max_labels` of them."""
     return [_label_summary(measured.series, column) for column in _worst_first(measured)[:max_labels]]
 
 
@@ -272,14 +272,14 @@ def _label_summary(series: Series, column: int) -> LabelSummary:
 
 
 def trend_of(steps: Steps, values: Floats, *, p: float = 0.01, min_points: int = 8, max_points: int = 200) -> Trend | None:
-    """Tell whether the second half of the points rises or falls, None where it has too few finite ones.
+    """Return whether the second half of the points rises or falls; None if it has too few finite ones.
 
     Args:
         steps: Shape (N,).
         values: Shape (N,).
-        p: Rarer by chance than this is a trend (Mann-Kendall, as in theil_sen).
-        min_points: Fewer cannot reach that p unless all of them rise.
-        max_points: Longer halves are thinned to that many points, for pairs grow with the square.
+        p: Largest probability by chance of a trend (Mann-Kendall, as in theil_sen).
+        min_points: Smallest number of points; fewer cannot reach that p unless all of them rise.
+        max_points: Longer halves are thinned to this many points, because pairs grow with the square.
     """
     late = slice(len(values) // 2, None)
     finite = np.isfinite(values[late])

@@ -1,4 +1,4 @@
-"""The curve of memorization: reserved passages of both groups over the training, beside what the playbook expects."""
+"""The memorization curve: continuation of reserved passages of both groups over the training, and the playbook's expectation."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from ckaudit.metrics.probes import HELD_OUT, TRAIN, probe_accuracy
 from ckaudit.run.run import Run
 
 STAGES = ("untrained", "token statistics", "patterns", "strong memorization", "mostly memorised")
-# Rows MPC-1 to MPC-5: a small corpus, gone through again and again.
+# Rows MPC-1 to MPC-5: a small corpus, repeated many times.
 EXPECTED = ((0, "about 0 %"), (100, "5-15 %"), (500, "30-50 %"), (2000, "70-90 %"), (5000, "90 % and more"))
 
 
@@ -18,11 +18,11 @@ class MemorizationPoint(Struct, frozen=True, kw_only=True):
     """One step of the curve.
 
     Attributes:
-        step: When.
-        train: Share of tokens continued exactly, of passages of the training data; None: not recorded.
-        held_out: The same of those it never sees.
-        stage: What the first of them amounts to, in words.
-        expected: What the playbook saw at the last of its steps up to here, on repeated data.
+        step: The step.
+        train: Share of tokens continued exactly, for passages of the training data; None: not recorded.
+        held_out: The same for passages that are never trained on.
+        stage: Stage of memorization of the first, in words.
+        expected: The playbook's value at the last of its steps up to here, on repeated data.
     """
 
     step: int
@@ -59,7 +59,7 @@ def _points(run: Run) -> Iterator[MemorizationPoint]:
 
 
 def expected_at(step: int) -> str:
-    """Return what the playbook saw at the last of its steps up to this one.
+    """Return the playbook's value at the last of its steps up to this one.
 
     >>> expected_at(99), expected_at(2000)
     ('about 0 %', '70-90 %')

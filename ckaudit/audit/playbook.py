@@ -1,4 +1,4 @@
-"""The playbook's tables: a first look at what is seen, what each severity asks for, and the order of the work."""
+"""The playbook's tables: a first look at symptoms, the actions for each severity, and the order of work."""
 
 from msgspec import Struct
 
@@ -10,14 +10,14 @@ class TriageRow(Struct, frozen=True, kw_only=True):
 
     Attributes:
         row: TRI-1 to TRI-5.
-        name: In words_with_underscores.
-        seen: What is seen, one sentence.
-        behind: What most likely lies behind it.
+        name: Name in snake_case.
+        seen: The symptom, in one sentence.
+        behind: Its likeliest cause.
         knob: What to change first.
         inspect: Where to look.
-        rules: Names of the rules that see it.
+        rules: Names of the rules that detect it.
         causes: Names of the causes that triage weighs for it, the row's own first.
-        metrics: What `ckaudit metrics` shows of it.
+        metrics: Metrics for `ckaudit metrics`.
     """
 
     row: str
@@ -91,33 +91,33 @@ FIRST_LOOK = (
 
 
 CANARY = "a canary of 200 to 2,000 steps"
-"""How long a change is tried for (PRB-2), counted in updates."""
+"""Updates for which a change is tried (PRB-2)."""
 
-# What each severity asks for, and the conditions that call for it.
+# Actions for each severity, and the conditions for it.
 ACTIONS: dict[Severity, str] = {
     "sev0": "stop the training, see that no checkpoint is overwritten, and save the evidence before a restart",
     "sev1": "contain it: lower the learning rate or turn guards on, record more often, and make a rollback ready",
     "sev2": f"investigate: find the shard, rank or layer, and try the remedy on {CANARY}",
     "note": "nothing has to be done now",
 }
-"""Where nobody knows the cause yet."""
+"""Actions if the cause is unknown."""
 
 WITH_CAUSE: dict[Severity, str] = {
     **ACTIONS,
     "sev1": "contain it: turn the first knob of cause 1, record more often, and make a rollback ready",
     "sev2": f"investigate: try the first knob of cause 1 on {CANARY}",
 }
-"""Where a likely cause names what to turn."""
+"""Actions if a likely cause names the knob."""
 
 
 NEWEST = "cause 1 does the weights no harm: the newest checkpoint is good to go on from"
-"""Where the cause has done the weights no harm."""
+"""Actions if the cause has not harmed the weights."""
 
 NO_BEFORE = "cause 1 is as old as the run: no checkpoint is from before it"
-"""Where the cause is how the run began."""
+"""Actions if the cause existed from the start."""
 
 OF_RECORDS = "mend the record, or what writes it; nothing that could be read says that the training itself is ill"
-"""Where all that is grave is about files that could not be read as they should."""
+"""Actions if all severe findings are about unreadable files."""
 
 
 class Condition(Struct, frozen=True, kw_only=True):
@@ -125,10 +125,10 @@ class Condition(Struct, frozen=True, kw_only=True):
 
     Attributes:
         row: SEV0-1 and so on.
-        name: In words_with_underscores.
+        name: Name in snake_case.
         title: One sentence.
-        severity: What it calls for.
-        rules: Names of the rules that judge it.
+        severity: The severity.
+        rules: Names of the rules that detect it.
     """
 
     row: str
@@ -182,17 +182,17 @@ CONDITIONS = (
 )
 
 
-# The order of the work when an alarm goes off: contain, localize, replay, and explain a benchmark last.
+# Order of work after an alarm: contain, localize, replay, and explain a benchmark last.
 class Stage(Struct, frozen=True, kw_only=True):
-    """One stage of the work.
+    """One stage of work.
 
     Attributes:
         row: WF-1 to WF-4.
-        name: In words_with_underscores.
+        name: Name in snake_case.
         title: One sentence.
         why: Why it comes at this place.
         do: What to do.
-        commands: What shows or does it.
+        commands: Commands for it.
     """
 
     row: str
@@ -249,7 +249,7 @@ WORKFLOW = (
     ),
 )
 
-# Families of rules and questions by the beginning of their codes. A longer beginning counts before a shorter one.
+# Families of rules and questions by code prefix; a longer prefix takes precedence.
 PARTS = {
     "numerics": (
         "AMP",
@@ -281,7 +281,7 @@ RECORDS = "records"
 
 
 def part_of(code: str) -> str:
-    """Return the part of the stack that a rule's code is about; what judges the record itself is of the records.
+    """Return the part of the stack that a rule's code is about; codes on the record itself give "records".
 
     >>> part_of("NUM001"), part_of("SAFE001"), part_of("SAFE002"), part_of("SYN005")
     ('numerics', 'data', 'behaviour', 'records')

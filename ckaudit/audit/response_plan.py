@@ -1,4 +1,4 @@
-"""What to do now: about a finding that no cause explains, and about all findings of a run."""
+"""Response plan: what to do about a finding without a cause, and about all findings of a run."""
 
 import re
 import shlex
@@ -38,15 +38,15 @@ def response(
     batches: int = 4,
     sure: float = 0.5,
 ) -> list[str]:
-    """Return what to do, in the order of doing it (WF-1 to WF-4); nothing where no finding is more than a note.
+    """Return what to do, in order (WF-1 to WF-4); empty if no finding is more than a note.
 
     Args:
-        run: What was recorded.
-        findings: What the rules found.
-        diagnoses: What explains it, likeliest first: the knob of a likely cause is better than any general action.
-        around: Steps on either side of the first bad one whose numbers are worth saving.
-        batches: How many batches before it are named.
-        sure: A cause less likely than this is no ground to act on.
+        run: The run.
+        findings: Findings of the rules.
+        diagnoses: Their causes, likeliest first: the knob of a likely cause is better than a general action.
+        around: Steps on either side of the first bad one whose numbers to save.
+        batches: Number of batches before it to name.
+        sure: Smallest confidence of a cause to act on.
     """
     ill = [finding for finding in findings if finding.severity != "note"]
     if not ill:
@@ -58,7 +58,7 @@ def response(
     since = min((finding.first_step for finding in training if finding.first_step is not None), default=None)
     likely = next((diagnosis for diagnosis in diagnoses[:1] if diagnosis.confidence >= sure), None)
     action = (WITH_CAUSE if likely else ACTIONS)[severity]
-    if not counts_updates(run.manifest):  # A canary of so many updates says nothing where a step is an epoch.
+    if not counts_updates(run.manifest):  # A canary counted in updates is meaningless if a step is an epoch.
         action = action.replace(CANARY, "a short canary")
     is_old = _is_old(run, training) or _good_checkpoint(likely) == "none"
     lines = [f"{severity}: {action}{_goal(run, training, since, likely, severity)}", _parts(ill)]
@@ -68,13 +68,13 @@ def response(
 
 
 def from_the_start(run: Run, step: int | None, codes: Iterable[str] = (), *, worth: int = 10) -> bool:
-    """Tell whether what was first seen at `step` may be as old as the run: at its first checkpoint, or within `worth` steps.
+    """Tell whether a problem first seen at `step` may be as old as the run: at its first checkpoint, or within `worth` steps.
 
     Args:
-        run: What was recorded.
-        step: Where it was first seen; None: nobody knows.
-        codes: What was seen. Overfitting is never as old as the run: validation was lowest before it.
-        worth: So many steps are the start.
+        run: The run.
+        step: Step at which it was first seen; None if unknown.
+        codes: Codes of the findings. Overfitting is never as old as the run, because validation was lowest before it.
+        worth: Number of steps that count as the start.
     """
     if step is None or {*codes} == {overfitting.code}:
         return False
@@ -83,23 +83,23 @@ def from_the_start(run: Run, step: int | None, codes: Iterable[str] = (), *, wor
 
 
 def _is_old(run: Run, training: Sequence[Finding]) -> bool:
-    """Tell whether any of what is ill may be as old as the run."""
+    """Tell whether any problem may be as old as the run."""
     return any(from_the_start(run, finding.first_step, [finding.code]) for finding in training)
 
 
 def _good_checkpoint(diagnosis: Diagnosis | None) -> GoodCheckpoint:
-    """Return which checkpoint is good by a likely cause; where there is none, or it is of another version, that before."""
+    """Return which checkpoint is good according to a likely cause; "before" if there is no cause of this version."""
     known = causes().get(diagnosis.cause) if diagnosis else None
     return known.good_checkpoint if known else "before"
 
 
 def _leaves_weights_sound(diagnosis: Diagnosis, training: Sequence[Finding]) -> bool:
-    """Tell whether a cause does the weights no harm, and explains all that is ill."""
+    """Tell whether a cause does not harm the weights and explains all problems."""
     return _good_checkpoint(diagnosis) == "newest" and {finding.code for finding in training} <= {*diagnosis.explains}
 
 
 def _goal(run: Run, training: Sequence[Finding], since: int | None, likely: Diagnosis | None, severity: Severity) -> str:
-    """Return from where the training can go on, as the end of the first line; what a likely cause does to weights comes first."""
+    """Return from where the training can go on, as the end of the first line; the effect of a likely cause takes precedence."""
     if likely and _leaves_weights_sound(likely, training):
         return f"; {NEWEST}"
     if _good_checkpoint(likely) == "none":
@@ -110,7 +110,7 @@ def _goal(run: Run, training: Sequence[Finding], since: int | None, likely: Diag
 
 
 def _nothing_good(run: Run, training: Sequence[Finding]) -> str:
-    """Return that nothing is known to be good, and where validation is lowest, if the model has overfitted since."""
+    """Return that nothing is known to be good, and where validation is lowest if the model has overfitted."""
     text = "nothing written so far is known to be good"
     steps, lowest = _validation(run)
     if _has_overfitted(training) and np.isfinite(lowest).any():
@@ -119,7 +119,7 @@ def _nothing_good(run: Run, training: Sequence[Finding]) -> str:
 
 
 def _good(run: Run, training: Sequence[Finding], since: int) -> str:
-    """Return up to where the run is good, with the lowest validation loss there and what it is at the end."""
+    """Return up to where the run is good, with the lowest validation loss there and the one at the end."""
     text = f"checkpoints before step {since} are good"
     steps, lowest = _validation(run)
     before, after = lowest[steps < since], lowest[steps >= since]
@@ -138,7 +138,7 @@ def _has_overfitted(training: Sequence[Finding]) -> bool:
 
 
 def _validation(run: Run) -> tuple[Steps, Floats]:
-    """Return the steps of evaluations (T,), and the lowest validation loss at each (T,), infinite where it is no number."""
+    """Return the steps of evaluations (T,), and the lowest validation loss at each (T,), infinite if it is not a number."""
     held = val_loss(run)
     evaluated = held.recorded.any(axis=1)  # (T,)
     lowest = np.where(held.finite, held.values, np.inf).min(axis=1, initial=np.inf)
@@ -146,7 +146,7 @@ def _validation(run: Run) -> tuple[Steps, Floats]:
 
 
 def _parts(ill: Sequence[Finding]) -> str:
-    """Return which parts of the stack are ill and since when, the first before the later (WF-2)."""
+    """Return which parts of the stack have problems and since when, earliest first (WF-2)."""
     parts: dict[str, list[Finding]] = {}
     for finding in sorted(ill, key=lambda finding: -1 if finding.first_step is None else finding.first_step):
         parts.setdefault(part_of(finding.code), []).append(finding)
@@ -160,7 +160,7 @@ def _part(name: str, findings: Sequence[Finding]) -> str:
 
 
 def _evidence(run: Run, since: int, around: int, batches: int) -> str:
-    """Return what to save before it is gone: numbers, batches, the black box, logs (WF-1)."""
+    """Return what to save in time: numbers, batches, the black box, logs (WF-1)."""
     last = since + around if run.last_step is None else min(since + around, run.last_step)
     parts = [f"the numbers of steps {max(0, since - around)} to {last}", _batches(run, since, batches)]
     event = next((event.event_step for event in run.events if since <= event.event_step <= since + around), None)
@@ -171,7 +171,7 @@ def _evidence(run: Run, since: int, around: int, batches: int) -> str:
 
 
 def _batches(run: Run, since: int, batches: int) -> str:
-    """Return the last batches up to the first bad step, by what the run calls them; of the start, the first batch."""
+    """Return the last batches up to the first bad step, with the run's ids; for the start, the first batch."""
     since = max(1, since)
     for name in BATCHES:
         known = [labelled for labels in run.words(name).values() for labelled in zip(labels.steps, labels.values, strict=True)]
@@ -182,7 +182,7 @@ def _batches(run: Run, since: int, batches: int) -> str:
 
 
 def _named(batches: Sequence[tuple[int, str]]) -> str:
-    """Return batches with what the run calls them: from the first to the last where names count with the steps.
+    """Return batches with the run's ids; as a range if the ids count with the steps.
 
     >>> _named([(7, "7/0"), (8, "8/0"), (9, "9/0")]), _named([(7, "ab"), (8, "cd")])
     ('the batches of steps 7 to 9 (ids 7/0 to 9/0)', 'the batches ab at step 7, cd at step 8')
@@ -199,7 +199,7 @@ def _named(batches: Sequence[tuple[int, str]]) -> str:
 
 
 def _replay(run: Run, since: int) -> str:
-    """Return what to repeat, and the value that it must have (WF-3)."""
+    """Return what to repeat, and the expected value (WF-3)."""
     probe = fixed_probe_loss(run)
     rows = [row for row, step in enumerate(probe.steps.tolist()) if step < since and probe.finite[row].any()]
     again = f"replay: from the last checkpoint before step {since}, with the same batches and nothing changed"
@@ -212,7 +212,7 @@ def _replay(run: Run, since: int) -> str:
 
 
 def _call_that_pins(run: Run) -> str:
-    """Return the call that records a fixed batch, in brackets; empty where the tool that wrote the run has none."""
+    """Return the call that records a fixed batch, in brackets; empty if the tool that wrote the run has none."""
     if not source_of(run).startswith(OUR_RECORDER):
         return ""
     return " (callback.pin)" if trainer_of(run) else " (recorder.pin)"
@@ -224,9 +224,9 @@ def _benchmarks(run: Run, ill: Sequence[Finding]) -> Iterator[str]:
         yield f"a benchmark fell: ckaudit triage {shlex.quote(run.name)} --benchmark-drop asks why, in order"
 
 
-# The playbook's row for a finding that no cause explains: what to change first, and where to look.
+# The playbook's advice for a finding without a cause: what to change first, and where to look.
 class PlaybookAdvice(Struct, frozen=True):
-    """What a row of the playbook advises.
+    """Advice of a row of the playbook.
 
     Attributes:
         knob: What to change first, one sentence.
@@ -238,7 +238,7 @@ class PlaybookAdvice(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Both in one line."""
+        """Both parts in one line."""
         return f"First: {self.knob} Where to inspect: {self.inspect}"
 
 
@@ -306,7 +306,7 @@ KNOBS = {
     "weights_shrink": "Lower the weight decay.",
     "zero_gradients": "Follow the gradient from the loss back to the first tensor that gets none.",
 }
-"""For rules whose first metric has a playbook about something else."""
+"""Knobs of rules whose first metric has a playbook on another topic."""
 
 PLACES = {
     "activation_drift": "The layer that is named, its norm, and the scale of what enters it.",
@@ -340,14 +340,13 @@ PLACES = {
     "validation_spike": "The checkpoint of that evaluation, evaluated again, and the learning rate around it.",
     "zero_gradients": "The graph between the loss and the first tensor that gets no gradient: detach, no_grad, masks.",
 }
-"""Where to look in a training, for rules that judge by its curves."""
+"""Where to look in a training, for rules that judge its curves."""
 
 
 def advice_on(rule: Rule) -> PlaybookAdvice | None:
-    """Return the row for a rule: that of the first look, else its own knob, else the playbook of its first metric.
+    """Return the advice for a rule: its row of the first look, else its own knob, else the playbook of its first metric.
 
-    Where to look is, without a row of the first look or a place of its own, what the rule judges by. None: a plugin's rule
-    without any of these.
+    Without a row or a place of its own, the place to look is the rule's inputs. None for a plugin's rule without any of these.
     """
     look = next((look for look in FIRST_LOOK if rule.name in look.rules), None)
     if look is not None:
@@ -362,9 +361,9 @@ def advice_on(rule: Rule) -> PlaybookAdvice | None:
 
 
 def advised(findings: Iterable[Finding], diagnoses: Iterable[Diagnosis], *, sure: float = 0.5) -> list[Finding]:
-    """Return findings, with the playbook's row as help for each that no cause of at least `sure` confidence explains.
+    """Return findings, with the playbook's advice as help for those that no cause of at least `sure` confidence explains.
 
-    Notes need no help, and help that a finding has already stays.
+    Notes need no help, and existing help stays.
     """
     explained = {code for diagnosis in diagnoses if diagnosis.confidence >= sure for code in diagnosis.explains}
     by_code = {rule.code: rule for rule in rules().values()}

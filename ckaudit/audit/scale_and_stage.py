@@ -1,4 +1,4 @@
-"""Scale and stage of a run, estimated where neither the policy nor the user names them."""
+"""Scale and stage of a run, estimated if neither the policy nor the user names them."""
 
 import re
 from typing import NamedTuple
@@ -15,22 +15,22 @@ UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 
 
 class Estimate(NamedTuple):
-    """A word, and what it rests on."""
+    """An estimate and its reason."""
 
     word: str
     reason: str
 
 
 def scale_of(run: Run, *, medium: float = 1e9, large: float = 2e10) -> Estimate:
-    """Return how large a run is.
+    """Return the scale of a run.
 
-    A word of `model_scale_hint` counts, else the number of parameters, else the number that the hint names. The bounds are
-    starting values: what one device trains in days, and what needs a cluster.
+    A scale named in `model_scale_hint` counts, else the number of parameters, else a number in the hint. The bounds are starting
+    values: what one device trains in days, and what needs a cluster.
 
     Args:
         run: The run.
-        medium: Parameters from which it is medium.
-        large: Parameters from which it is large.
+        medium: Number of parameters from which it is medium.
+        large: Number of parameters from which it is large.
     """
     facts = run.manifest
     hint = facts.model_scale_hint if facts and facts.model_scale_hint is not UNSET else ""
@@ -45,16 +45,16 @@ def scale_of(run: Run, *, medium: float = 1e9, large: float = 2e10) -> Estimate:
 
 
 def stage_of(run: Run, *, early: float = 0.1, late: float = 0.8, decayed: float = 0.5) -> Estimate:
-    """Return how far a run has come.
+    """Return the stage of a run.
 
-    Early is warm-up, or the first tenth of the planned steps. Late is their last fifth; where nothing is planned, a
-    learning rate that has fallen to half of its peak. The bounds are starting values.
+    Early is the warm-up, or the first tenth of the planned steps. Late is their last fifth or, without a plan, a learning rate
+    that has fallen to half of its peak. The bounds are starting values.
 
     Args:
         run: The run.
-        early: Share of the planned steps below which it is early.
+        early: Share of the planned steps up to which it is early.
         late: Share from which it is late.
-        decayed: Learning rate over its peak below which it is late.
+        decayed: Learning rate relative to its peak below which it is late.
     """
     last, facts = run.last_step, run.manifest
     if last is None:

@@ -1,4 +1,4 @@
-"""A file that holds several runs, as of folds, seeds or starts: the gravest is reported, the others are named."""
+"""Files with several runs, such as folds, seeds or restarts: the most severe one is reported, the others are named."""
 
 from collections.abc import Callable, Iterable
 
@@ -13,14 +13,14 @@ JUDGED = (None, "nothing", "limited", "all")
 
 
 def gravest_of_runs(runs: Iterable[tuple[str, Run]], judge: Callable[[Run], Report]) -> Report:
-    """Return the report of the gravest run; of several that are as grave that of which most was judged, and the later one.
+    """Return the report of the most severe run; of equally severe ones the one with most judged, then the later one.
 
     Args:
-        runs: Each run with its name among them; a run that is the only one has none.
-        judge: Makes the report of a run.
+        runs: Each run with its name; a single run has an empty name.
+        judge: Returns the report of a run.
 
     Raises:
-        UsageError: Where no run can be judged as it was asked for, such as at a step before all of them.
+        UsageError: If no run can be judged as requested, for example at a step before all of them.
     """
     reports: dict[str, Report] = {}
     refused: UsageError | None = None
@@ -41,13 +41,13 @@ def gravest_of_runs(runs: Iterable[tuple[str, Run]], judge: Callable[[Run], Repo
 
 
 def _gravity(report: Report) -> tuple[int, int]:
-    """Sort key: what is graver, then that of which more was judged, comes later."""
+    """Sort key: a more severe report comes later, then one with more judged."""
     severity = 0 if report.severity is None else len(SEVERITIES) - SEVERITIES.index(report.severity)
     return severity, JUDGED.index(report.judged)
 
 
 def _others(reports: dict[str, Report]) -> str:
-    """Return a sentence on how each run is."""
+    """Return a sentence on the state of each run."""
     kinds: dict[str, list[str]] = {}
     for name, report in reports.items():
         kind = (

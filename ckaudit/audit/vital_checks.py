@@ -1,7 +1,7 @@
-"""The vital checks: nine questions that every training must pass, and which of them a record lets anybody answer.
+"""The vital checks: nine questions that every training must pass, and which of them a record allows to answer.
 
-A run without findings is only well where each vital check that applies could judge. Where one could not, the verdict is
-*limited*, and names what is missing and the one line, in the words of whoever wrote the run, that would let most judge.
+A run without findings is healthy only if each applicable vital check could judge. If one could not, the verdict is *limited*; it
+names what is missing and the one line, for the program that wrote the run, that would let most of them judge.
 """
 
 import re
@@ -21,13 +21,13 @@ Writer = Literal["recorder", "huggingface", "lightning", "files", "log"]
 Judged = Literal["all", "limited", "nothing"]
 
 MAP_HINT = re.compile(r"--map .* would take .* for the training loss")
-"""How an importer offers a left-out column as the loss."""
+"""Text with which an importer offers an unused column as the loss."""
 
 BY_SCORES = frozenset({"EVAL003", "EVAL004"})
-"""Rules that tell by accuracies and returns whether anything is learnt, where no loss would."""
+"""Rules that judge learning by accuracies and returns if no loss can."""
 
 OF_POLICY = "of a policy, whose data and targets change with it"
-"""How an importer says that a loss is none that a training could be judged by."""
+"""Text with which an importer marks a loss by which no training can be judged."""
 
 CALLBACK: Mapping[Writer, str] = {
     "huggingface": 'give the Trainer callbacks=[ckaudit.recorder.huggingface.RecorderCallback("run/")]',
@@ -40,11 +40,11 @@ class Vital(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: Short name, as in `ck.report.v1`.
-        question: What it asks.
-        material: What it is asked of, in words.
-        metrics: Any of these must be recorded.
-        rules: Codes of the rules that answer it; one that judged is enough.
-        remedies: By writer, what would have it recorded.
+        question: The question.
+        material: Its input, in words.
+        metrics: Metrics of which one must be recorded.
+        rules: Codes of the rules that answer it; one that judged suffices.
+        remedies: The line that records its input, by writer.
     """
 
     name: str
@@ -166,11 +166,11 @@ VITAL: tuple[Vital, ...] = (
 
 
 def vital_checks(run: Run, checks: Sequence[Check]) -> list[VitalCheck]:
-    """Return each vital check with what became of it.
+    """Return each vital check with its outcome.
 
     Args:
         run: The run.
-        checks: What became of each rule.
+        checks: Outcome of each rule.
     """
     by_code = {check.code: check for check in checks}
     writer = writer_of(run)
@@ -178,10 +178,10 @@ def vital_checks(run: Run, checks: Sequence[Check]) -> list[VitalCheck]:
 
 
 def judged(vital: Sequence[VitalCheck], checks: Sequence[Check]) -> Judged:
-    """Return whether all vital checks that apply could judge, or not all.
+    """Return whether all applicable vital checks could judge, only some, or nothing.
 
-    "nothing": no rule at all could, or of the vital checks that apply none, no rule found anything, and no score
-    tells of learning.
+    "nothing" means that no rule could judge; or that no applicable vital check could, no rule found anything, and no score shows
+    learning.
     """
     outcomes = {check.outcome for check in checks}
     asked = {check.outcome for check in vital if check.outcome in ("judged", "not_judged")}
@@ -195,8 +195,8 @@ def limits(vital: Sequence[VitalCheck], *, shown: int = 3) -> str:
     """Return how many vital checks could not judge and what is missing, as the second half of a sentence.
 
     Args:
-        vital: All of them.
-        shown: How many missing things are named.
+        vital: All vital checks.
+        shown: Number of missing inputs to name.
     """
     open_checks = [check for check in vital if check.outcome == "not_judged"]
     asked = [check for check in vital if check.outcome in ("judged", "not_judged")]
@@ -205,21 +205,21 @@ def limits(vital: Sequence[VitalCheck], *, shown: int = 3) -> str:
 
 
 def limited(report: Report) -> str:
-    """Return how much of a run could not be judged, as the second half of a sentence; nothing where all could that applies."""
+    """Return how much of a run could not be judged, as the second half of a sentence; empty if everything applicable was."""
     if report.judged == "limited":
         return limits(report.vital)
     return "nothing could be judged" if report.judged == "nothing" else ""
 
 
 def is_nothing_vital_judged(report: Report) -> bool:
-    """Tell whether rules could judge, but no vital check that applies could, and nothing was found."""
+    """Tell whether rules could judge, but no applicable vital check could, and nothing was found."""
     return report.judged == "nothing" and any(check.outcome in ("passed", "failed") for check in report.checks)
 
 
 def to_judge_more(run: Run, vital: Sequence[VitalCheck]) -> str | None:
-    """Return the one line that would let most of the open vital checks judge; None where none is open or no line would.
+    """Return the one line that would let most of the open vital checks judge; None if none is open or no line helps.
 
-    The loss comes first: without it nothing else says much. Whoever trains a policy has none that would.
+    The loss comes first, because little can be judged without it. The loss of a policy would not help, so others count there.
     """
     open_checks = [check for check in vital if check.outcome == "not_judged" and check.remedy]
     if not open_checks:
@@ -234,7 +234,7 @@ def to_judge_more(run: Run, vital: Sequence[VitalCheck]) -> str | None:
 
 
 def writer_of(run: Run) -> Writer:
-    """Return who wrote the run, whose words a remedy uses: our recorder, a trainer, a program that writes our files, or a log."""
+    """Return who wrote the run, which selects the remedy's form: ckaudit's recorder, a trainer, contract files, or a log."""
     source, trainer = source_of(run), trainer_of(run)
     if source.startswith(OUR_RECORDER):
         return trainer or "recorder"
@@ -250,7 +250,7 @@ def _vital_check(vital: Vital, run: Run, checks: Sequence[Check], writer: Writer
 
 
 def _judgement(vital: Vital, run: Run, checks: Sequence[Check]) -> tuple[VitalOutcome, str | None]:
-    """Return what became of a vital check, and what is missing where it could not judge."""
+    """Return the outcome of a vital check, and what is missing if it could not judge."""
     recorded = any(bool(metrics()[name](run)) for name in vital.metrics)
     if recorded and any(check.outcome in ("passed", "failed") for check in checks):
         return "judged", None

@@ -1,1 +1,1 @@
-"""What the files are: their fields, how they are read and written, and what one document can violate."""
+"""The file formats: their fields, how they are read and written, and what one document can violate."""

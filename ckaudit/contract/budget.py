@@ -1,8 +1,8 @@
-"""What a checkpoint holds under a size budget: a pure function of the model's shape and the checkpoint's ordinal.
+"""Contents of a checkpoint under a size budget: a pure function of the model's shape and the checkpoint's ordinal.
 
-The norms of every tensor, the movement of every weight, and all numbers of every head are always written, and so are the
-grids whose turn it is. What makes a file large takes turns by whole layer: grids, and, where even the statistics are too
-large, histograms, percentiles and moments. `apply_plan` takes out of a checkpoint what its plan has no room for.
+The norms of every tensor, the movement of every weight, all numbers of every head, and the grids that are due are always written.
+Large parts rotate by whole layer: grids and, where even the statistics are too large, histograms, percentiles and moments.
+`apply_plan` removes from a checkpoint what its plan has no room for.
 """
 
 import math
@@ -17,7 +17,7 @@ from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.sizes import SIZES, Chunk, Groups, Kind, SizedPart, Sizes
 
 GRID, QK_GRID = "sampled_grid_32x32", "sampled_qk_grid_32x32_per_head"
-# What the planner counts under each kind; norms, movement, non-finite elements and dead units are in every checkpoint.
+# Fields of each kind for the planner; norms, movement, non-finite elements and dead units are in every checkpoint.
 FIELDS: tuple[tuple[str, Kind, tuple[str, ...]], ...] = (
     ("weights", "numbers", ("shape", "dtype", "numel", "mean", "std", "m2", "min", "max")),
     ("weights", "distributions", ("percentiles", "histogram")),
@@ -33,7 +33,7 @@ FIELDS: tuple[tuple[str, Kind, tuple[str, ...]], ...] = (
 
 
 class BudgetPlan(Struct, frozen=True):
-    """What is written beyond the numbers: names of tensors or layers by kind, and the size expected of the whole file."""
+    """Names of the tensors or layers that are written beyond the fixed numbers, by kind, and the file's expected size."""
 
     chosen: Mapping[Kind, frozenset[str]]
     bytes: int
@@ -47,9 +47,9 @@ class LayersDue(Struct, frozen=True):
     """Layers whose grids a checkpoint may hold.
 
     Attributes:
-        turn: Those that it always holds: whose turn it is, and as many after them as give enough grids.
-        landmarks: Embedding, head, first, middle and last block, where they are due and the budget has room.
-        order: All layers, from the one whose turn it is.
+        turn: Layers that it always holds: those whose turn it is, and as many after them as give enough grids.
+        landmarks: Embedding, head, first, middle and last block, if they are due and the budget has room.
+        order: All layers, starting with the one whose turn it is.
     """
 
     turn: list[int | None]
@@ -65,14 +65,14 @@ class LayersDue(Struct, frozen=True):
 def grids_due(
     parts: Sequence[SizedPart], ordinal: int, *, last: bool = False, at_least: int = 12, landmarks_each: int = 5, cycle: int = 40
 ) -> LayersDue:
-    """Return the layers whose turn it is at a checkpoint; only its ordinal decides, so two runs with one cadence compare.
+    """Return the layers whose turn it is at a checkpoint. Only its ordinal decides, so runs with one cadence are comparable.
 
     The numbers are this contract's own decision.
 
     Args:
-        parts: Weights and attention layers, in the order of the forward pass; where heads are not known yet, no layer is
-            missing from the answer.
-        ordinal: Checkpoints that the cadence asked for until now, as `cadence.ordinal` counts them.
+        parts: Weights and attention layers, in the order of the forward pass; no layer is missing even if heads are not known
+            yet.
+        ordinal: Number of checkpoints that the cadence asked for so far, as `cadence.ordinal` counts them.
         last: Whether this is the run's last checkpoint.
         at_least: Grids that every checkpoint holds, if the model has them.
         landmarks_each: Distance of the checkpoints with the landmarks; the first and the last have them too.
@@ -94,7 +94,7 @@ def grids_due(
 
 
 def landmarks(depths: Sequence[int | None]) -> list[int | None]:
-    """Return what lies outside the blocks (None: embedding, head), and the first, the last and the middle block.
+    """Return None if anything is outside the blocks (embedding, head), and the first, the last and the middle block.
 
     >>> landmarks([None, 0, 1, 2, 3, 4, None])
     [None, 0, 4, 2]
@@ -117,23 +117,23 @@ def plan(
     besides: int = 0,
     sizes: Sizes = SIZES,
 ) -> BudgetPlan:
-    """Return what a checkpoint holds.
+    """Return the contents of a checkpoint.
 
-    What is always in it: see above; beside a black box the grids have to fit too. What still fits is added by whole layer,
-    in this order: all statistics of the layers whose turn it is, moments of all others, their histograms and percentiles of
-    weights and gradients, their histograms of activations, grids of the landmarks, and grids of the gradients of the layers
-    with grids.
+    The module docstring lists what is always written; with a black box the grids have to fit too. The rest is added by whole
+    layer as long as it fits, in this order: all statistics of the layers whose turn it is, moments of all others, their
+    histograms and percentiles of weights and gradients, their histograms of activations, grids of the landmarks, and grids of the
+    gradients of the layers with grids.
 
     Args:
         tensors: All weights.
         layers: All attention layers.
         modules: All modules whose output is measured.
-        ordinal: Checkpoints that the cadence asked for until now.
+        ordinal: Number of checkpoints that the cadence asked for so far.
         budget_kb: Size of the file, in thousands of bytes; None: everything, in every checkpoint.
         encoding: How grids are written.
         suffix: How the file is packed.
         last: Whether this is the run's last checkpoint.
-        besides: Bytes, in JSON, of what this checkpoint has beyond others, such as the black box.
+        besides: Bytes in JSON of what only this checkpoint has, such as the black box.
         sizes: Bytes of each part.
     """
     turn = grids_due([*tensors, *layers], ordinal, last=last)
@@ -151,12 +151,12 @@ def plan(
 
 
 def _optional(at: Groups, depths: LayersDue, order: Sequence[int | None]) -> list[Chunk]:
-    """Return what is added while there is room, the most wanted first.
+    """Return what is added while there is room, in order of priority.
 
     Args:
-        at: The model.
+        at: The parts of the model.
         depths: Layers that may have grids.
-        order: All layers, from the one whose turn it is.
+        order: All layers, starting with the one whose turn it is.
     """
     others = [depth for depth in order if depth not in depths.turn]
     return [
@@ -180,18 +180,18 @@ def bytes_for_black_box(
     sizes: Sizes = SIZES,
     share: float = 0.2,
 ) -> float:
-    """Return the bytes of JSON that a black box may have: what all statistics and the grids of the turn leave of the budget.
+    """Return the bytes of JSON that a black box may have: what statistics and due grids leave of the budget.
 
     Args:
         tensors: All weights.
         layers: All attention layers.
         modules: All modules whose output is measured.
-        ordinal: Checkpoints that the cadence asked for until now.
-        budget_kb: Size of the file, in thousands of bytes; None: it may have any size.
+        ordinal: Number of checkpoints that the cadence asked for so far.
+        budget_kb: Size of the file, in thousands of bytes; None: any size.
         encoding: How grids are written.
         suffix: How the file is packed.
         sizes: Bytes of each part.
-        share: Part of the budget that it may have at least; this contract's own decision.
+        share: Smallest part of the budget for it; this contract's own decision.
     """
     if budget_kb is None:
         return math.inf
@@ -211,11 +211,11 @@ def suffix_for(
     encoding: GridEncoding = "q8",
     sizes: Sizes = SIZES,
 ) -> str:
-    """Return how to pack a run's files: as plain JSON, unless the budget would then leave out statistics."""
+    """Return the suffix of a run's files: plain JSON, unless the budget would then leave out statistics."""
     if budget_kb is None:
         return ".json"
     chosen = plan(tensors, layers, modules, 1, budget_kb, encoding=encoding, sizes=sizes)
-    # Distributions come after moments: where those are complete, so are these.
+    # Moments are planned before distributions, so if these are complete, moments are too.
     complete = len(chosen.chosen["distributions"]) == len(tensors) and len(chosen.chosen["activations"]) == len(modules)
     return ".json" if complete and chosen.bytes <= budget_kb * 1000 else ".json.zst"
 
@@ -225,13 +225,13 @@ _GRIDS: tuple[Kind, ...] = ("weights", "attention")
 
 
 def apply_plan(checkpoint: Checkpoint, plan: BudgetPlan, tensors: Sequence[SizedPart], layers: Sequence[SizedPart]) -> None:
-    """Keep what is planned, and name in `left_out` every kind of thing that some tensor, module or layer lacks.
+    """Keep what is planned, and list in `left_out` every field that some tensor, module or layer lacks.
 
     Args:
-        checkpoint: A checkpoint that holds at least what is planned; changed in place.
+        checkpoint: A checkpoint with at least what is planned; changed in place.
         plan: What it may hold.
-        tensors: All weights, as they were planned.
-        layers: All attention layers, as they were planned.
+        tensors: All weights, as planned.
+        layers: All attention layers, as planned.
     """
     held: dict[str, Mapping[str, Any]] = {
         name: getattr(checkpoint, name) or {} for name in ("weights", "gradients", "activations", "attention")
@@ -252,7 +252,7 @@ def apply_plan(checkpoint: Checkpoint, plan: BudgetPlan, tensors: Sequence[Sized
 
 
 def _drop(entries: Mapping[str, Any], names: Sequence[str], field: str) -> bool:
-    """Take a field out of the named entries, and tell whether any had it."""
+    """Remove a field from the named entries, and tell whether any had it."""
     having = [name for name in names if getattr(entries[name], field) is not UNSET]
     for name in having:
         setattr(entries[name], field, UNSET)

@@ -1,4 +1,4 @@
-"""When a checkpoint is due: pure functions of the step, so that two runs with one cadence have the same checkpoints."""
+"""Steps at which a checkpoint is due: pure functions of the step, so that runs with one cadence have the same checkpoints."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ DEFAULT_CADENCE: tuple[Cadence, ...] = (
 def is_due(step: int, cadence: Sequence[Cadence] = DEFAULT_CADENCE) -> bool:
     """Return whether the cadence asks for a checkpoint at `step`; step 0 is always due.
 
-    The boundaries belong to the stretch that they end: 100 is the last of the tens, 150 the first of the fifties.
+    A boundary belongs to the stretch that it ends: 100 is the last of the tens, 150 the first of the fifties.
 
     >>> [step for step in range(201) if is_due(step)]
     [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 150, 200]
@@ -25,7 +25,7 @@ def is_due(step: int, cadence: Sequence[Cadence] = DEFAULT_CADENCE) -> bool:
 
 
 def next_due(step: int, cadence: Sequence[Cadence] = DEFAULT_CADENCE) -> int | None:
-    """Return the first step after `step` at which the cadence asks for a checkpoint; None: it never does again.
+    """Return the first step after `step` at which the cadence asks for a checkpoint; None if there is none.
 
     >>> [next_due(step) for step in (0, 9, 10, 100, 149, 1_000)]
     [10, 10, 20, 150, 150, 1200]
@@ -41,7 +41,7 @@ def next_due(step: int, cadence: Sequence[Cadence] = DEFAULT_CADENCE) -> int | N
 
 
 def ordinal(step: int, cadence: Sequence[Cadence] = DEFAULT_CADENCE) -> int:
-    """Return how many checkpoints were due in steps 1 to `step`: 0 at the start, 10 at 100, 28 at 1,000.
+    """Return the number of checkpoints due in steps 1 to `step`: 0 at the start, 10 at 100, 28 at 1,000.
 
     >>> [ordinal(step) for step in (0, 9, 10, 100, 1_000, 10_000, 100_000)]
     [0, 0, 1, 10, 28, 73, 163]

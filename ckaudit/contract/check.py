@@ -1,4 +1,4 @@
-"""One checkpoint's bytes against the contract: syntax, schema and meaning."""
+"""Check of one checkpoint's bytes against the contract: syntax, schema and meaning."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -30,7 +30,7 @@ SECTIONS = ("weights", "gradients", "weight_deltas", "activations", "attention")
 
 
 class CheckedCheckpoint(Struct, frozen=True):
-    """A checkpoint where one could be read, its tables, and everything wrong with it."""
+    """A checkpoint, if it could be read, its tables, and everything wrong with it."""
 
     document: Checkpoint | None
     tables: dict[str, SectionColumns]
@@ -44,7 +44,7 @@ def checkpoint_decoder() -> msgspec.json.Decoder[Checkpoint]:
 
 
 def check_checkpoint(data: bytes, file: str) -> CheckedCheckpoint:
-    """Judge one checkpoint by the first three levels: syntax, schema and meaning."""
+    """Check one checkpoint on the first three levels: syntax, schema and meaning."""
     try:
         return _accepted(decode(data, checkpoint_decoder()), file)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -61,7 +61,7 @@ def _open_type() -> type[Checkpoint]:
 
 
 def _accepted_all_the_same(data: bytes, file: str) -> CheckedCheckpoint | None:
-    """Judge a document that only has words that their fields do not know, or whole numbers as 3.0; None: it has more."""
+    """Check a document with only unknown words, or whole numbers such as 3.0; None if it has other faults."""
     try:
         decoded = _decoded_openly(data)
         if decoded is None:
@@ -83,7 +83,7 @@ def _decoded_openly(data: bytes) -> Decoded[Checkpoint] | None:
 
 
 def _accepted(decoded: Decoded[Checkpoint], file: str) -> CheckedCheckpoint:
-    """Judge a document that the schema has nothing against: what its text had too much, and what it cannot truthfully say.
+    """Check a document that the schema accepts: surplus text, and contradictions.
 
     Args:
         decoded: The typed document with the text it came from.
@@ -94,7 +94,7 @@ def _accepted(decoded: Decoded[Checkpoint], file: str) -> CheckedCheckpoint:
     findings = forgiven_text_findings(decoded, file)
     text = decoded.text
     known_colons = sum(section.keys + 1 for section in tables.values()) + sum(colons_elsewhere(document, tables))
-    # A colon can stand in a name, a backslash can hide one or write a key in two ways: then only a full look will do.
+    # A name can hold a colon, and a backslash can hide one or spell a key in two ways: both need a full comparison.
     if text.count(b":") != known_colons or b"\\" in text:
         known_colons += sum(section.colons_in_text() for section in tables.values())
         if text.count(b":") != known_colons or b"\\" in text:
@@ -108,10 +108,10 @@ def _accepted(decoded: Decoded[Checkpoint], file: str) -> CheckedCheckpoint:
 
 
 def _refused(data: bytes, file: str) -> CheckedCheckpoint:
-    """Say why the fast decoder refused a document, or accept it after all.
+    """Explain why the fast decoder refused a document, or accept it after all.
 
-    An unknown version is all that is said of a file: its other violations would be those of another contract. Where the
-    text could be parsed, bare words and keys that are unknown or stand twice are said as well.
+    If the version is unknown, nothing else is reported, because other violations would be those of another contract. If the text
+    can be parsed, bare words and unknown or duplicate keys are reported as well.
     """
     from ckaudit.contract.explain import explain
 
@@ -123,7 +123,7 @@ def _refused(data: bytes, file: str) -> CheckedCheckpoint:
     if explained.findings:
         extra = _extra_keys(explained.text, file, explained.document) if isinstance(explained.document, dict) else []
         return CheckedCheckpoint(None, {}, [*explained.findings, *forgiven_text_findings(readable, file), *extra])
-    # The schema has nothing against it: a whole number written as 3.0, which the fast decoder refuses.
+    # The schema accepts the document: only the fast decoder refuses a whole number written as 3.0.
     import json
 
     document = json.loads(explained.text, parse_float=whole_or_float)
@@ -131,7 +131,7 @@ def _refused(data: bytes, file: str) -> CheckedCheckpoint:
 
 
 def forgiven_text_findings(decoded: Decoded[Any], file: str) -> list[Finding]:
-    """Return a finding for each kind of illegal text that was read all the same."""
+    """Return a finding for each kind of illegal text that was read nevertheless."""
     findings = []
     if decoded.byte_order_mark:
         mark = {"pointer": "", "line": 1, "expected": "{", "found": "EF BB BF"}
@@ -144,20 +144,20 @@ def forgiven_text_findings(decoded: Decoded[Any], file: str) -> list[Finding]:
 
 
 def colons_elsewhere(document: Checkpoint, tables: dict[str, SectionColumns]) -> Iterator[int]:
-    """Yield the colons of each part that has no table."""
+    """Yield the number of colons of each part without a table."""
     for name in document.__struct_fields__:
         if name not in tables and (value := getattr(document, name)) is not msgspec.UNSET:
             yield 1 + count_colons(value)
 
 
 def _extra_keys(text: bytes, file: str, document: dict[str, Any], known_colons: int | None = None) -> list[Finding]:
-    """Say which keys the contract lacks and which stand twice.
+    """Return findings on unknown and duplicate keys.
 
     Args:
         text: The JSON text.
         file: Its name in findings.
-        document: What a parser without types makes of it.
-        known_colons: Colons of all that the contract knows; None: they were not counted.
+        document: The document as parsed without types.
+        known_colons: Number of colons of all known parts; None if not counted.
     """
     unknown, hidden = unknown_fields(document, Checkpoint)
     findings = unknown_findings(unknown, file, VERSION)

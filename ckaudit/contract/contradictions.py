@@ -1,6 +1,6 @@
-"""The catalogue of what one checkpoint can never truthfully say: values against each other, or against their definition.
+"""The catalogue of contradictions within one checkpoint: values that contradict each other or their definition.
 
-Severity is sev1 where arithmetic forbids it, sev2 where a rounding, a unit or another convention could explain it.
+Severity is sev1 if arithmetic forbids the values, and sev2 if rounding, a unit or another convention could explain them.
 """
 
 from collections.abc import Mapping
@@ -279,7 +279,7 @@ LOAD_BALANCE = kind(
 
 
 def is_of_other_unit(finding: Finding, units: Mapping[str, str]) -> bool:
-    """Tell whether a finding blames a share among a checkpoint's scalars for being percent where `units` says that it is."""
+    """Tell whether a finding reports a share among the scalars for being in percent although `units` has it in percent."""
     if finding.code not in (MFU_PERCENT.code, SHARE_OUTSIDE.code):
         return False
     parts = (finding.pointer or "").split("/")  # "/scalars/mfu", "/scalars/source_mix_share~1web"

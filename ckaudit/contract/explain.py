@@ -1,7 +1,7 @@
-"""Why a document was refused: every violation of syntax and schema, with its place.
+"""Explanation of refused documents: every violation of syntax and schema, with its location.
 
-Slow on purpose: it runs only on documents that the fast decoder refused, and it is the second, independent opinion
-(Python's own parser and the `jsonschema` package) on each of them.
+It is slow by design: it runs only on documents that the fast decoder refuses, as a second, independent opinion (Python's own
+parser and the `jsonschema` package).
 """
 
 import json
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 
 TOO_DEEP = f"objects are nested more than {MAX_DEPTH} levels deep"
 MAX_SHOWN = 60
-MAX_LISTED = 500  # of one file; whoever mends these sees the others
+MAX_LISTED = 500  # per file; the others show once these are fixed
 _BOM = "\ufeff"
-_HUGE_NUMBER = re.compile(r"(?:^|[\s\[,:])-?\d[\d.]*[eE]\+?\d{3}|\d{200}")  # no other number can be beyond 1.8e308
+_HUGE_NUMBER = re.compile(r"(?:^|[\s\[,:])-?\d[\d.]*[eE]\+?\d{3}|\d{200}")  # only such numbers can exceed 1.8e308
 _PART = re.compile(r"[-+.\w]+")
 
 
 class Explanation(Struct, frozen=True):
-    """What a second opinion says.
+    """Result of the second opinion.
 
     Attributes:
         findings: The violations of syntax and schema.
-        document: The parsed document, where it could be parsed at all.
-        text: Its text with bare words quoted; None where it could not be parsed.
-        bare_words: How many were quoted.
+        document: The parsed document, if it could be parsed.
+        text: Its text with bare words quoted; None if it could not be parsed.
+        bare_words: Number of quoted words.
     """
 
     findings: list[Finding]
@@ -56,7 +56,7 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
     Args:
         data: The bytes of one JSON document.
         file: Its name in findings.
-        version: The contract it should follow, such as "ck.analysis.v1".
+        version: The contract to check, such as "ck.analysis.v1".
         first_line: Line of the file where the document starts.
     """
     text = _text(data)
@@ -69,7 +69,7 @@ def explain(data: bytes, file: str, version: str, *, first_line: int = 1) -> Exp
     except RecursionError:
         return Explanation([violations.TOO_DEEP.at(file, TOO_DEEP)])
     except json.JSONDecodeError as error:
-        # A number or word may be what was cut: the parser points at its start.
+        # If the cut is inside a number or word, the parser points at its start.
         rest = text[error.pos :].rstrip()
         partial = text.lstrip().startswith(("{", "[")) and _PART.fullmatch(rest)
         cut = not rest or partial or error.msg.startswith("Unterminated string")
@@ -94,7 +94,7 @@ def _parsed(text: str) -> Any:
 
 
 def not_text(head: bytes) -> str:
-    """Return why a file that begins with `head` is no text: most often it is packed, and its name does not say so."""
+    """Return why a file that begins with `head` is not text: usually it is packed without a matching suffix."""
     suffix = next((suffix for magic, suffix in MAGIC.items() if head.startswith(magic)), None)
     if archive := archive_of(head):
         return f"The file is {archive}."
@@ -109,7 +109,7 @@ def _text(data: bytes) -> str | ViolationKind:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        # A cut in the middle of a character is a cut, not another encoding.
+        # An incomplete last character shows a cut, not another encoding.
         return violations.TRUNCATED if error.end == len(data) and "unexpected end" in error.reason else violations.NOT_TEXT
 
 
@@ -124,7 +124,7 @@ def _is_halved(text: str, document: Any) -> bool:
 
 
 def _overflows(text: str, file: str, first_line: int) -> list[Finding]:
-    """Return a finding for each number that no 64-bit float can hold; Python would read it as infinite."""
+    """Return a finding for each number beyond the range of 64-bit floats, which Python would read as infinite."""
     if not _HUGE_NUMBER.search(text):
         return []
     findings = (
@@ -168,7 +168,7 @@ def _validator(version: str) -> "Validator":
 
 
 def nearest_branch(error: "ValidationError") -> "ValidationError":
-    """Return the branch of an alternative that the value came nearest to."""
+    """Return the branch of an alternative that the value matches best."""
     while error.context:
         deepest = max(len(branch.absolute_path) for branch in error.context)
         near = [branch for branch in error.context if len(branch.absolute_path) == deepest]
@@ -201,12 +201,12 @@ def _finding(error: "ValidationError", pointer: str, file: str, line: int | None
 
 
 def _missing(error: "ValidationError") -> str:
-    """Return which property an error is about: there is one error for each, which only its message tells apart."""
+    """Return the missing property of an error; each one has its own error, and only the message names it."""
     return next(str(name) for name in error.validator_value if error.message.startswith(repr(name)))
 
 
 def _kind(error: "ValidationError") -> ViolationKind:
-    """Return which kind of violation an error of `jsonschema` is."""
+    """Return the violation kind of a `jsonschema` error."""
     if error.validator == "required" and _missing(error) == "schema_version":
         return violations.NO_VERSION
     if error.validator == "enum" and list(error.absolute_path) == ["schema_version"] and isinstance(error.instance, str):
@@ -221,7 +221,7 @@ def _kind(error: "ValidationError") -> ViolationKind:
 
 
 def describe(part: dict[str, Any]) -> str:
-    """Say in words what a piece of schema asks for.
+    """Return in words what a part of the schema requires.
 
     >>> describe({"anyOf": [{"type": "number", "minimum": 0}, {"enum": ["NaN"]}]})
     'a number of at least 0 or "NaN"'

@@ -1,4 +1,4 @@
-"""How many bytes each part of a checkpoint takes in its file."""
+"""Sizes in bytes of the parts of a checkpoint in its file."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ Kind = Literal["numbers", "outputs", "distributions", "activations", "weights", 
 
 
 class SizedPart(Struct, frozen=True):
-    """A tensor, a module or an attention layer, as far as its size in the file depends on it.
+    """The facts of a tensor, a module or an attention layer that determine its size in the file.
 
     Attributes:
         name: Its name.
         depth: Index of its block; None outside the blocks.
-        grids: Grids that it can have: none for a vector, one for a matrix, one a head for attention.
-        cells: Elements of each grid.
-        is_causal: Whether it is attention that sees no later keys: nearly half of its cells are zero.
+        grids: Number of grids that it can have: none for a vector, one for a matrix, one per head for attention.
+        cells: Number of elements of each grid.
+        is_causal: Whether it is causal attention: nearly half of its cells are zero.
     """
 
     name: str
@@ -32,26 +32,26 @@ class SizedPart(Struct, frozen=True):
 
 
 class Sizes(Struct, frozen=True, kw_only=True):
-    """Bytes in JSON as measured on random statistics of a 310-tensor model, and what packing leaves of them.
+    """Bytes in JSON, measured on random statistics of a 310-tensor model, and the shares left after compression.
 
     Attributes:
-        sections: In how many sections each tensor stands: weights, gradients and movement.
-        norms: What is always known of one tensor: norms of weight, gradient and movement, and non-finite elements.
+        sections: Number of sections with an entry per tensor: weights, gradients and movement.
+        norms: Fixed numbers of one tensor: norms of weight, gradient and movement, and non-finite elements.
         numbers: The other numbers of one weight and its gradient.
         distribution: Histograms of 16 bins and percentiles of one weight and its gradient.
-        module: What is always known of one module's output.
+        module: Fixed numbers of one module's output.
         output: Its other numbers.
         module_histogram: Its histogram.
         head: Numbers of one attention head.
-        name: What stands around a name as the key of an object: quotes, colon, comma and braces.
-        rest: Everything that does not grow with the model.
+        name: Overhead of a name as an object key: quotes, colon, comma and braces.
+        rest: Everything that is independent of the model's size.
         q8: One cell of a packed grid, in base64.
         nested: One cell of a nested grid of 4 digits.
-        grid: What stands around the cells of a grid.
-        statistics_left: Share of the statistics that is left after packing, by suffix.
+        grid: Overhead of a grid around its cells.
+        statistics_left: Share of the statistics left after compression, by suffix.
         q8_left: The same for packed grids.
         nested_left: The same for nested grids.
-        causal_left: Share of a causal grid's cells that packing has to keep.
+        causal_left: Share of a causal grid's cells that compression has to keep.
     """
 
     sections: int = 3
@@ -78,7 +78,7 @@ WEIGHTS_ONLY = Sizes(sections=1, norms=47, numbers=122, distribution=208)
 
 
 def with_extra_numbers(sizes: Sizes, *, exact: bool, spectral: bool) -> Sizes:
-    """Return the sizes where each tensor also has the hash of its bytes, or its largest singular value.
+    """Return the sizes if each tensor also has the hash of its bytes, or its largest singular value.
 
     >>> with_extra_numbers(SIZES, exact=True, spectral=True).norms - SIZES.norms
     128
@@ -87,7 +87,7 @@ def with_extra_numbers(sizes: Sizes, *, exact: bool, spectral: bool) -> Sizes:
 
 
 def tensor_part(name: str, shape: Sequence[int], depth: int | None) -> SizedPart:
-    """Return a tensor as a part; one of more than two dimensions is seen as a matrix (first, all others)."""
+    """Return a tensor as a part; more than two dimensions count as a matrix (first by all others)."""
     if len(shape) < 2 or not math.prod(shape):
         return SizedPart(name, depth)
     rows, columns = shape[0], math.prod(shape[1:])
@@ -95,7 +95,7 @@ def tensor_part(name: str, shape: Sequence[int], depth: int | None) -> SizedPart
 
 
 class Chunk(Struct, frozen=True):
-    """What one layer adds to the file, of one kind."""
+    """The bytes that one layer adds to the file for one kind."""
 
     kind: Kind
     names: list[str]
@@ -103,7 +103,7 @@ class Chunk(Struct, frozen=True):
 
 
 class Groups(Struct, frozen=True):
-    """The parts of a model, ready to be asked by layer.
+    """The parts of a model, indexed by layer.
 
     Attributes:
         tensors: All weights.
@@ -122,7 +122,7 @@ class Groups(Struct, frozen=True):
     sizes: Sizes = SIZES
 
     def always(self, besides: int = 0) -> float:
-        """Return the size of a file with nothing that can be left out; `besides` are further bytes of JSON."""
+        """Return the size of a file without everything optional; `besides` is the number of additional bytes of JSON."""
         s = self.sizes
         tensors = sum(s.norms + s.sections * self._name(part) for part in self.tensors)
         heads = sum(s.head * part.grids + self._name(part) for part in self.layers)
@@ -130,7 +130,7 @@ class Groups(Struct, frozen=True):
         return (s.rest + besides + tensors + heads + modules) * s.statistics_left[self.suffix]
 
     def chunk(self, kind: Kind, depth: int | None) -> Chunk:
-        """Return what the layer at `depth` adds of a kind."""
+        """Return the bytes that the layer at `depth` adds for a kind."""
         s = self.sizes
         bytes_of_one = {
             "numbers": s.numbers,

@@ -1,4 +1,4 @@
-"""Summaries of findings and checks: one finding for files that are alike, and the inputs that most skipped checks lack."""
+"""Summaries of findings and checks: one finding for similar files, and the inputs that most skipped checks lack."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,9 +16,9 @@ OR = ", or "
 
 
 def same_place(finding: Finding) -> Key:
-    """Return what violations of different files of a folder share where they stand at the same place of each.
+    """Return the key that violations at the same place of different files in a folder share.
 
-    A file that is broken as a whole is alike to no other, nor is a line of a log: each is named.
+    A file that is broken as a whole, or a line of a log, has a key of its own: each is named.
     """
     folder, _, name = (finding.file or "").rpartition("/")
     own_name = name if finding.pointer is None or CHECKPOINT_NAME.match(name) is None else None
@@ -27,16 +27,16 @@ def same_place(finding: Finding) -> Key:
 
 
 def same_kind(finding: Finding) -> Key:
-    """Return what violations of one kind share, wherever they stand."""
+    """Return the key that violations of one kind share, at any place."""
     return finding.code, finding.severity
 
 
 def across_files(findings: Iterable[Finding], key: Callable[[Finding], Key]) -> list[Finding]:
-    """Return findings in their order, those of files that are alike once: the first speaks, and says how many there are.
+    """Return findings in order, with one finding for similar files: the first one, with their number.
 
     Args:
-        findings: What was found in files, and anything else, which stays as it is.
-        key: What is equal in those that are alike.
+        findings: Findings in files, and other findings, which are unchanged.
+        key: Returns equal keys for similar findings.
     """
     groups: dict[Key, list[Finding]] = {}
     for number, finding in enumerate(findings):
@@ -45,7 +45,7 @@ def across_files(findings: Iterable[Finding], key: Callable[[Finding], Key]) -> 
 
 
 def _one_of(alike: list[Finding]) -> Finding:
-    """Return one finding for all: that of the first file, by its step."""
+    """Return one finding for all: that of the first file by step."""
     if len(alike) == 1:
         return alike[0]
     steps = [step for finding in alike if (step := _step_of(finding)) is not None]
@@ -58,7 +58,7 @@ def _one_of(alike: list[Finding]) -> Finding:
 
 
 def _step_of(finding: Finding) -> int | None:
-    """Return the step of the checkpoint that a finding is about, by the name of its file."""
+    """Return the step of a finding's checkpoint from its file name."""
     if finding.first_step is not None:
         return finding.first_step
     match = CHECKPOINT_NAME.match((finding.file or "").rpartition("/")[2])
@@ -66,12 +66,12 @@ def _step_of(finding: Finding) -> int | None:
 
 
 def needs_of(check: Check) -> tuple[tuple[str, ...], ...]:
-    """Return what a check could not judge without, each with what would do in its place; nothing where it had all."""
+    """Return the inputs that a check lacked, each with its alternatives; empty if it had all."""
     return parse_needs(check.detail) if check.reason == "not_recorded" and check.detail else ()
 
 
 def parse_needs(detail: str) -> tuple[tuple[str, ...], ...]:
-    """Return the needs that a sentence names, each with what would do in its place.
+    """Return the inputs that a sentence names, each with its alternatives.
 
     >>> parse_needs("needs a, b or c"), parse_needs("needs one of a, b"), parse_needs("needs a, or b and c")
     ((('a',), ('b', 'c')), (('a', 'b'),), (('a', 'b'), ('a', 'c')))
@@ -84,7 +84,7 @@ def parse_needs(detail: str) -> tuple[tuple[str, ...], ...]:
 
 
 def most_missed(checks: Iterable[Check], *, top: int = 3) -> list[tuple[str, int]]:
-    """Return the `top` missing things that most checks lacked, with how many did; ties go to the graver check."""
+    """Return the `top` inputs that most checks lacked, with the number of checks; ties go to the more severe check."""
     counts: Counter[str] = Counter()
     gravest: dict[str, int] = {}
     for check in checks:

@@ -1,7 +1,7 @@
-"""Names in a document that the contract does not know: keys, keys that stand twice, and words of a list.
+"""Names in a document that the contract does not know: unknown keys, repeated keys, and unknown words of a list.
 
-A key that is unknown is counted and named. A word that this version does not know, such as a trigger of somebody's own,
-makes no number wrong: the document is read by a type that takes any word, the word counts as none of the list, and is named.
+An unknown key is counted and reported. An unknown word, such as a user-defined trigger, makes no number wrong: the document is
+read with a type that accepts any word, and the word counts as none of the list and is reported.
 """
 
 from collections import Counter
@@ -20,19 +20,19 @@ from ckaudit.contract.io.columns import count_colons
 from ckaudit.contract.io.json_locations import escape, line_at, pointer_of, walk
 from ckaudit.contract.schema.report import Finding
 
-MAX_LISTED = 500  # of one file; whoever mends these sees the others
+MAX_LISTED = 500  # per file; the others show once these are fixed
 PointerParts = tuple[str | int, ...]
 
 
 class UnknownField(Struct, frozen=True):
-    """A field that the contract does not know: how often it stands, and the JSON pointer to the first."""
+    """An unknown field: its number of occurrences, and the JSON pointer to the first."""
 
     times: int
     pointer: str
 
 
 class _Nesting(Struct, frozen=True):
-    """Where objects can stand inside a field: under its keys, in its items, or right there."""
+    """Where objects can be nested in a field: under its keys, in its items, or directly."""
 
     values: "tuple[_Nesting, ...]" = ()
     items: "tuple[_Nesting, ...]" = ()
@@ -44,9 +44,9 @@ ANY, ITEM = "*", "[]"
 
 
 def unknown_fields(document: dict[str, Any], kind: type[Struct]) -> tuple[dict[str, UnknownField], int]:
-    """Find the fields that `kind` does not have, by path, and count the colons that stand in their names and values.
+    """Return the fields that `kind` lacks, by path, and the number of colons in their names and values.
 
-    In a path `*` stands for the name of a tensor or layer and `[]` for an index.
+    In a path, `*` stands for the name of a tensor or layer and `[]` for an index.
 
     >>> from ckaudit.contract.schema.checkpoint import Checkpoint
     >>> unknown_fields({"step": 1, "weights": {"a": {"mean": 0, "skew": 1}, "b": {"skew": {"x": 2}}}}, Checkpoint)
@@ -59,13 +59,13 @@ def unknown_fields(document: dict[str, Any], kind: type[Struct]) -> tuple[dict[s
 
 
 def _compare(objects: list[dict[str, Any]], kind: type[Struct], path: Path, times: Counter[Path]) -> int:
-    """Compare objects that should all be of one kind, whole key sets at a time, and return the colons of what is unknown.
+    """Compare objects of one expected kind, whole key sets at a time, and return the number of colons in unknown parts.
 
     Args:
         objects: Objects at the same path, such as the statistics of all weights.
-        kind: The type they should have.
+        kind: Their expected type.
         path: Their path.
-        times: Where unknown fields are counted.
+        times: Counts unknown fields.
     """
     nestings = _nestings(kind)
     keys = set(chain.from_iterable(objects))
@@ -82,7 +82,7 @@ def _compare(objects: list[dict[str, Any]], kind: type[Struct], path: Path, time
 
 
 def _descend(values: list[Any], nesting: _Nesting, path: Path, times: Counter[Path]) -> int:
-    """Compare the objects inside the values of one field, wherever its plan says they can stand."""
+    """Compare the objects nested in the values of one field."""
     if nesting.kind is not None:
         return _compare([value for value in values if isinstance(value, dict)], nesting.kind, path, times)
     if nesting.values:
@@ -93,14 +93,14 @@ def _descend(values: list[Any], nesting: _Nesting, path: Path, times: Counter[Pa
 
 
 def _first(node: Any, path: Path) -> str | None:
-    """Return the pointer to the first value at a path; None where `node` has none."""
+    """Return the pointer to the first value at a path; None if `node` has none."""
     if not path:
         return ""
     head, rest = path[0], path[1:]
     if isinstance(node, list):
         steps: Any = enumerate(node) if head == ITEM else ()
     elif isinstance(node, dict):
-        # The last part is the unknown key itself, even where it looks like a wildcard.
+        # The last part is the unknown key itself, even if it looks like a wildcard.
         steps = node.items() if head == ANY and rest else [(head, node[head])] if head in node else ()
     else:
         steps = ()
@@ -110,12 +110,12 @@ def _first(node: Any, path: Path) -> str | None:
 
 @cache
 def _nestings(kind: type[Struct]) -> dict[str, tuple[_Nesting, ...]]:
-    """Return where objects can stand inside each field."""
+    """Return where objects can be nested in each field."""
     return {name: tuple(_objects_inside(hint)) for name, hint in get_type_hints(kind).items()}
 
 
 def _objects_inside(hint: Any) -> Iterator[_Nesting]:
-    """Yield the places inside a type hint where objects can stand: none for numbers and text."""
+    """Yield where objects can be nested in a type hint; nothing for numbers and text."""
     origin, inner = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and not inner and issubclass(hint, Struct):
         yield _Nesting(kind=hint)
@@ -131,7 +131,7 @@ def _objects_inside(hint: Any) -> Iterator[_Nesting]:
 
 
 def unknown_findings(unknown: dict[str, UnknownField], file: str, version: str) -> list[Finding]:
-    """Return one finding per unknown field, however often it stands."""
+    """Return one finding per unknown field, with its number of occurrences."""
     return [
         violations.UNKNOWN_FIELD.at(
             file,
@@ -145,7 +145,7 @@ def unknown_findings(unknown: dict[str, UnknownField], file: str, version: str) 
 
 
 def duplicate_findings(text: str, file: str) -> list[Finding]:
-    """Return one finding per key that stands again in its object."""
+    """Return one finding per repeated key of an object."""
     if not _repeats(text):
         return []
     return [
@@ -163,7 +163,7 @@ def duplicate_findings(text: str, file: str) -> list[Finding]:
 
 
 def _repeats(text: str) -> bool:
-    """Tell whether any object of a JSON text has a key twice."""
+    """Tell whether any object of a JSON text has a repeated key."""
     repeated = 0
 
     def count(members: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -182,9 +182,9 @@ class UnknownWord(Struct, frozen=True):
     """A word that its field does not know.
 
     Attributes:
-        place: The field, as the keys and indices that lead to it.
-        word: What it holds.
-        allowed: What it may hold.
+        place: Keys and indices that lead to the field.
+        word: Its value.
+        allowed: Its allowed values.
     """
 
     place: PointerParts
@@ -194,10 +194,10 @@ class UnknownWord(Struct, frozen=True):
 
 @cache
 def with_open_words(kind: type[Struct]) -> type[Struct]:
-    """Return a type that is read like `kind`, and takes any word where `kind` has a list of words.
+    """Return a type that is read like `kind` but accepts any word where `kind` has a list of words.
 
-    A single word, such as a version or an encoding, is no list: it says how the rest is to be read. Words beside numbers,
-    such as "NaN", are none either.
+    A single word, such as a version or an encoding, does not count as a list, because it determines how to read the rest. Words
+    beside numbers, such as "NaN", do not count either.
     """
     hints = get_type_hints(kind, include_extras=True)
     changed = {name: _opened(hint) for name, hint in hints.items()}
@@ -211,7 +211,7 @@ def with_open_words(kind: type[Struct]) -> type[Struct]:
 
 
 def _opened(hint: Any) -> Any:
-    """Return a type hint with lists of words opened; the same object where there is none inside."""
+    """Return a type hint with its lists of words opened; the same object if it has none."""
     origin, inner = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and not inner and issubclass(hint, Struct):
         return with_open_words(hint)
@@ -233,7 +233,7 @@ def _plain(hint: Any) -> Any:
 
 
 def unknown_words(document: Struct) -> Iterator[UnknownWord]:
-    """Yield the words of a document, read by an `with_open_words` type, that their fields do not know."""
+    """Yield the unknown words of a document that was read with a `with_open_words` type."""
     yield from _of_struct(document, ())
 
 
@@ -259,7 +259,7 @@ def _of_value(value: Any, hint: Any, place: PointerParts) -> Iterator[UnknownWor
 
 @cache
 def _fields_with_words(kind: type[Struct]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the fields of a type in which words of a list can stand, each with the list; empty: deeper inside."""
+    """Return the fields of a type that can hold words of a list, each with the list; it is empty for nested ones."""
     base = kind.__mro__[1]
     original = base if base is not Struct and with_open_words(base) is kind else kind
     hints = get_type_hints(original, include_extras=True)
@@ -267,7 +267,7 @@ def _fields_with_words(kind: type[Struct]) -> tuple[tuple[str, tuple[str, ...]],
 
 
 def _words(hint: Any) -> tuple[str, ...] | None:
-    """Return the words that a field can hold; empty where only objects inside it hold some, None where nothing does."""
+    """Return the words that a field can hold; empty if only nested objects hold some, None if nothing does."""
     if _opened(hint) is hint:
         return None
     origin, inner = get_origin(hint), get_args(hint)
@@ -279,7 +279,7 @@ def _words(hint: Any) -> tuple[str, ...] | None:
 
 
 def word_finding(unknown: UnknownWord, file: str) -> Finding:
-    """Return the finding that names a word."""
+    """Return the finding on an unknown word."""
     from ckaudit.contract.explain import shorten
 
     pointer, expected = pointer_of(iter(unknown.place)), " or ".join(f'"{word}"' for word in sorted(unknown.allowed))
@@ -289,7 +289,7 @@ def word_finding(unknown: UnknownWord, file: str) -> Finding:
 
 
 def remove_unknown_words(document: Struct, words: Iterable[UnknownWord]) -> None:
-    """Take words that their fields do not know out of a document: what is not known is not recorded."""
+    """Remove unknown words from a document, so that they count as not recorded."""
     for word in words:
         *way, last = word.place
         parent: Any = document

@@ -12,11 +12,11 @@ class ViolationKind(Struct, frozen=True, eq=False):
 
     Attributes:
         code: Stable code.
-        name: The same in words, unique as well.
-        severity: How grave it is.
-        title: What is wrong, a sentence.
-        help: What to do, a sentence.
-        found_by: The commands that look for it.
+        name: Unique name in words.
+        severity: Its severity.
+        title: What is wrong, in one sentence.
+        help: What to do, in one sentence.
+        found_by: The commands that check for it.
     """
 
     code: str
@@ -27,7 +27,7 @@ class ViolationKind(Struct, frozen=True, eq=False):
     found_by: tuple[str, ...] = ("validate",)
 
     def at(self, file: str | None, message: str, **place: Any) -> Finding:
-        """Make a finding of this kind; `place` holds any other field of `Finding`."""
+        """Return a finding of this kind; `place` holds any other fields of `Finding`."""
         return Finding(
             code=self.code, name=self.name, severity=self.severity, message=message, file=file, help=self.help, **place
         )
@@ -45,7 +45,7 @@ def kind(
     *,
     found_by: tuple[str, ...] = ("validate",),
 ) -> ViolationKind:
-    """Enter a kind into the catalogue and return it."""
+    """Register a kind in the catalogue and return it."""
     if code in KINDS:
         raise ValueError(f"code {code} stands twice in the catalogue")
     KINDS[code] = ViolationKind(code, name, severity, title, help, found_by)
@@ -53,7 +53,7 @@ def kind(
 
 
 def kinds_of(command: str) -> dict[str, ViolationKind]:
-    """Return the kinds that a command looks for, by code, sorted."""
+    """Return the kinds that a command checks for, by code, sorted."""
     return {code: entry for code, entry in sorted(KINDS.items()) if command in entry.found_by}
 
 

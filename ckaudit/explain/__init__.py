@@ -1,4 +1,4 @@
-"""What a name means: any metric, rule, cause, question, violation, gate or row, from the catalogues alone."""
+"""The meaning of a name: any metric, rule, cause, question, violation, gate or row, from the catalogues alone."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,10 +18,10 @@ __all__ = ["NameGroup", "NameLine", "Page", "explain", "groups", "is_known", "kn
 
 
 def explain(names: Iterable[str]) -> list[Page]:
-    """Return a page for each name, and several where a name means several things.
+    """Return a page for each name, and several if a name has several meanings.
 
     Raises:
-        UsageError: If a name is not known; the hint has the nearest.
+        UsageError: If a name is unknown; the hint lists the nearest ones.
     """
     return [page for name in names for page in pages_of(name)]
 
@@ -64,7 +64,7 @@ def _judged(heading: str, rows: Iterable[tuple[str, str, str]]) -> NameGroup:
 
 
 def _of_category(category: Category) -> Iterator[NameLine]:
-    """Yield each entry, and behind it the metrics that share its playbook."""
+    """Yield each entry, followed by the metrics that share its playbook."""
     for name, entry in category.entries.items():
         yield _line(name, entry.rows)
         yield from (_line(other) for other in entry.covers)

@@ -1,4 +1,4 @@
-"""The pages of catalogue entries: rules, causes and violations from their docstrings, and the rows of the playbook."""
+"""The pages of rules, causes and violations, from their docstrings, and of the rows of the playbook."""
 
 import inspect
 from collections.abc import Sequence
@@ -34,13 +34,12 @@ TITLE = "Runs that show it"
 
 
 class RecordingsShown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands in the file under the name of a rule or a cause; `docs/shown.py` writes it.
+    """The table of a rule or a cause in the file that `docs/shown.py` writes.
 
     Attributes:
-        lab: Trainings of the lab, of whose label it is, in which the rule finds something graver than a note, or the cause
-            comes first.
-        noted: Those in which the rule has a note, where there are no others.
-        missed: Those of whose label it is and in which it is not found, where there are no others.
+        lab: Lab trainings with this label in which the rule finds more than a note, or the cause comes first.
+        noted: Lab trainings in which the rule has only a note, if there are no others.
+        missed: Lab trainings with this label in which it is not found, if there are no others.
         runs: Folders of recorded runs in the repository.
         logs: Logs of real trainings in the repository.
         case: The first case of its file in `tests/` that shows it.
@@ -55,21 +54,21 @@ class RecordingsShown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class AllShown(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file, by the names of rules and of causes."""
+    """The contents of the file, by the names of rules and causes."""
 
     rules: dict[str, RecordingsShown]
     causes: dict[str, RecordingsShown]
 
 
 class RuleShapes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands in the file under the name of a rule.
+    """The table of a rule in the file.
 
     Attributes:
-        of: What is drawn: a metric of the rule, or words.
+        of: The drawn quantity: a metric of the rule, or words.
         good: The healthy series in words.
-        bad: The ill one.
+        bad: The unhealthy series in words.
         good_shape: The healthy series.
-        bad_shape: The ill one, on the same axis.
+        bad_shape: The unhealthy series, on the same axis.
     """
 
     of: str
@@ -80,7 +79,7 @@ class RuleShapes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def rule_page(rule: Rule) -> Page:
-    """Return the page of a rule, with its thresholds and the sentences of its docstring that speak of each."""
+    """Return the page of a rule, with its thresholds and the docstring sentences on each."""
     facts = {"severity": f"{rule.severity} at most: {SEVERITY[rule.severity]}"}
     if rule.unit != "1":
         facts["unit"] = rule.unit
@@ -145,10 +144,10 @@ def violation_page(kind: ViolationKind) -> Page:
     )
 
 
-# How an illness looks beside health: as its rule's first metric does, or by a pair of series of its own.
+# Healthy and unhealthy shapes: those of the rule's first metric, or a pair of series of the rule's own.
 @cache
 def drawn_shapes() -> dict[str, RuleShapes]:
-    """Return the pairs of series of rules that have their own, by the name of the rule.
+    """Return the shapes of rules that have their own, by the name of the rule.
 
     Raises:
         msgspec.ValidationError: If the file has a field too many, too few, or of another type.
@@ -161,7 +160,7 @@ def drawn_shapes() -> dict[str, RuleShapes]:
 
 
 def shapes_of(rule: Rule) -> Shapes | None:
-    """Return the shapes of a rule's illness; None for the rule of a plugin on a metric without drawn shapes."""
+    """Return the healthy and unhealthy shapes of a rule; None for a plugin's rule on a metric without drawn shapes."""
     if pair := drawn_shapes().get(rule.name):
         return Shapes(of=pair.of, good=pair.good, bad=pair.bad, good_values=pair.good_shape, bad_values=pair.bad_shape)
     first = next((metric for metric in (*rule.needs, *rule.wants) if isinstance(metric, Metric)), None)
@@ -171,10 +170,10 @@ def shapes_of(rule: Rule) -> Shapes | None:
     return Shapes(of=first.name, good=entry.good, bad=entry.bad, good_values=entry.good_shape, bad_values=entry.bad_shape)
 
 
-# Where a rule or a cause can be seen: trainings of the lab, recorded runs and logs in which an audit really found it.
+# Examples of a rule or a cause: lab trainings, recorded runs and logs in which an audit found it.
 @cache
 def recordings_shown() -> AllShown:
-    """Return what is known of where rules and causes can be seen.
+    """Return the recordings in which rules and causes can be seen.
 
     Raises:
         msgspec.ValidationError: If the file has a field too many, or of another type.
@@ -187,14 +186,14 @@ def recordings_shown() -> AllShown:
 
 
 def section_on_rule(name: str) -> tuple[Section, ...]:
-    """Return the section on where a rule's illness can be seen; none for the rule of a plugin."""
+    """Return the section on where a rule's problem can be seen; empty for the rule of a plugin."""
     return _section(
         recordings_shown().rules.get(name), f"tests/rules/{name}.toml", "finds it", "might show it by their label, and do not"
     )
 
 
 def section_on_cause(name: str) -> tuple[Section, ...]:
-    """Return the section on where a cause can be seen; none for the cause of a plugin."""
+    """Return the section on where a cause can be seen; empty for the cause of a plugin."""
     return _section(
         recordings_shown().causes.get(name), f"tests/causes/{name}.toml", "names it first", "have it, but not named first"
     )
@@ -212,7 +211,7 @@ def _section(shown_in: RecordingsShown | None, cases: str, does: str, misses: st
 
 
 def _lab(shown_in: RecordingsShown, misses: str) -> str:
-    """Return what the lab has: trainings that show it, or only a note of it, or do not, or none."""
+    """Return the lab trainings that show it, show only a note, or do not show it; or that there are none."""
     if shown_in.lab:
         first, *others = shown_in.lab
         return f"`ckaudit lab run {first} --out run/`" + (f"; also {_listed(others)}." if others else ".")
@@ -227,9 +226,9 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-# The playbook: first look, conditions of each severity, order of the work, map, and the rows that sources cite.
+# The playbook: first look, conditions of each severity, order of work, map, and the rows that sources cite.
 def first_look_page(look: TriageRow) -> Page:
-    """Return the page of one row of the table for a first look."""
+    """Return the page of one row of the first-look table."""
     return Page(
         kind="advice",
         name=look.name,
@@ -246,7 +245,7 @@ def first_look_page(look: TriageRow) -> Page:
 
 
 def condition_page(condition: Condition) -> Page:
-    """Return the page of one condition, with what its severity asks for."""
+    """Return the page of one condition, with the actions for its severity."""
     codes = {rule.name: code for code, rule in rules().items()}
     action = ACTIONS[condition.severity]
     return Page(
@@ -281,7 +280,7 @@ def stage_page(stage: Stage) -> Page:
 
 
 def map_page(way: MapRow) -> Page:
-    """Return the page of one row of the map from questions to what shows them."""
+    """Return the page of one row of the map from questions to tools."""
     shown = way.command.format(run="RUN", event="last") or f"ckaudit metrics RUN {' '.join(way.metrics)}"
     numbers = ",".join(map(str, way.phases))
     return Page(
@@ -297,15 +296,15 @@ def map_page(way: MapRow) -> Page:
     )
 
 
-# Rows that sources cite, such as CAD-1 or EXP-3, where nothing else bears that name.
+# Rows that sources cite, such as CAD-1 or EXP-3, if nothing else has that name.
 class PlaybookRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands in the file under a row.
+    """The table of a row in the file.
 
     Attributes:
-        title: What the row says.
-        text: More of it, and what of ours answers it.
-        see: Names that can be explained.
-        command: What shows it.
+        title: Title of the row.
+        text: Details, and the parts of ckaudit that answer it.
+        see: Related names that `explain` knows.
+        command: Command that shows it.
     """
 
     title: str
@@ -315,7 +314,7 @@ class PlaybookRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class PlaybookRows(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file: what each family is about, and each row by its name."""
+    """The whole file: the topic of each family, and each row by its name."""
 
     families: dict[str, str]
     rows: dict[str, PlaybookRow]

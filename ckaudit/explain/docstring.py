@@ -1,4 +1,4 @@
-"""Docstrings taken apart: title, formulas, details, arguments, sections, thresholds, and what their references mean."""
+"""Parsing of docstrings: title, formulas, details, arguments, sections, thresholds, and the meaning of references."""
 
 import inspect
 import re
@@ -10,7 +10,7 @@ from ckaudit.explain.page import Section, Threshold
 FORMULA = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)
 ARGUMENT = re.compile(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", re.DOTALL | re.MULTILINE)
 SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z`])")
-"""What lies between two sentences."""
+"""The gap between two sentences."""
 MEANINGS = {
     r"\bM\d\d\b": "M01 to M67: rows of the list of metrics that this catalogue answers",
     r"\bF\d{1,2}\b": "F1 to F16: rows of the catalogue's sheet of formulas",
@@ -32,12 +32,12 @@ MEANINGS = {
 
 
 class Documentation(NamedTuple):
-    """A metric's docstring.
+    """The parts of a metric's docstring.
 
     Attributes:
-        formulas: What stands between double dollars.
+        formulas: Formulas between double dollar signs.
         details: Shape, and when a cell is not recorded.
-        arguments: What each argument means.
+        arguments: Meaning of each argument.
     """
 
     formulas: tuple[str, ...]
@@ -46,7 +46,7 @@ class Documentation(NamedTuple):
 
 
 def documentation(function: Callable[..., Any]) -> Documentation:
-    """Take a metric's docstring apart."""
+    """Return the parts of a metric's docstring."""
     text = inspect.cleandoc(function.__doc__ or "").partition("\n")[2]
     body, _, arguments = text.partition("Args:\n")
     formulas = tuple(" ".join(tex.split()) for tex in FORMULA.findall(body))
@@ -55,7 +55,7 @@ def documentation(function: Callable[..., Any]) -> Documentation:
 
 
 def sections(doc: str) -> tuple[Section, ...]:
-    r"""Return the parts of a docstring that stand under headings: a paragraph each, a list, or a list behind a paragraph.
+    r"""Return the headed parts of a docstring: a paragraph each, a list, or a list after a paragraph.
 
     >>> sections("Title.\n\n## Why it matters\nIt does.")
     (Section(title='Why it matters', text='It does.', items=()),)
@@ -73,7 +73,7 @@ def _section(title: str, body: str) -> Section:
 
 
 def thresholds(function: Callable[..., Any], meaning: Callable[[str], str]) -> tuple[Threshold, ...]:
-    """Return the keyword-only parameters of a function with their defaults; `meaning` says what each does."""
+    """Return the keyword-only parameters of a function with their defaults; `meaning` explains each."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(
         Threshold(
@@ -96,9 +96,9 @@ def sentences_about(name: str, text: str) -> str:
     return " ".join(sentence for part in parts for sentence in SENTENCE.split(part) if f"`{name}`" in sentence)
 
 
-# What the short references mean that sources cite, such as "playbook D4.2" or SEV1-3.
+# Meaning of short references in sources, such as "playbook D4.2" or SEV1-3.
 def cited(texts: Iterable[str]) -> str:
-    """Return what the references in `texts` mean, an example of each kind; empty where there are none.
+    """Return the meaning of the references in `texts`, one example per kind; empty if there are none.
 
     >>> cited(["playbook D2.6"])
     'D4.2: question 2 in phase 4 of a run, in the playbook of diagnoses'

@@ -1,4 +1,4 @@
-"""Every name that can be explained, every way to spell it, and the nearest to one that is not known."""
+"""All names that can be explained, all their spellings, and the names nearest to an unknown one."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +46,7 @@ from ckaudit.rules import rules
 from ckaudit.rules.rule import FactsMarker
 from ckaudit.validate import catalogue
 
-# A kind of violation is known once its module is loaded.
+# These modules register their kinds of violation when imported.
 KIND_MODULES = (contradictions, catalogue, files, engine, compared, beside_siblings, resume_catalogue, watch)
 
 CODE = re.compile(r"([a-z]{3,6})\d{1,3}")
@@ -63,8 +63,8 @@ class ExplainedName(NamedTuple):
 
     Attributes:
         words: Its name, then its codes or rows.
-        others: What other people call it.
-        page: Makes its page.
+        others: Other names for it.
+        page: Returns its page.
     """
 
     words: tuple[str, ...]
@@ -74,7 +74,7 @@ class ExplainedName(NamedTuple):
 
 @cache
 def subjects() -> tuple[ExplainedName, ...]:
-    """Return everything that can be explained, the procedure for a fallen benchmark included."""
+    """Return everything that can be explained, including the procedure for a fallen benchmark."""
     return tuple(_all())
 
 
@@ -89,12 +89,12 @@ def known_names() -> list[str]:
 
 
 def pages_of(name: str) -> list[Page]:
-    """Return the page of a name, or several where it means several things.
+    """Return the page of a name, or several if it has several meanings.
 
-    Capitals do not count, and a hyphen is an underscore.
+    Case does not matter, and a hyphen equals an underscore.
 
     Raises:
-        UsageError: If the name is not known; the hint has the nearest.
+        UsageError: If the name is unknown; the hint lists the nearest ones.
     """
     refuse_unknown([] if is_known(name) else [name])
     return [subject.page() for subject in _index()[_key(name)]]
@@ -106,10 +106,10 @@ def is_known(name: str) -> bool:
 
 
 def refuse_unknown(names: Sequence[str]) -> None:
-    """Raise for names that are not known.
+    """Raise an error for unknown names.
 
     Raises:
-        UsageError: If there are any; the hint has the nearest to each.
+        UsageError: If there are any; the hint lists the nearest to each.
     """
     if len(names) == 1:
         raise UsageError(f"unknown name {names[0]!r}", hint=_hint(names[0]))
@@ -119,7 +119,7 @@ def refuse_unknown(names: Sequence[str]) -> None:
 
 
 def _hint(name: str) -> str:
-    """Return what may have been meant: for a code, the codes of its family, or else the nearest names."""
+    """Return likely alternatives: for a code, the codes of its family, else the nearest names."""
     if match := CODE.fullmatch(_key(name)):
         codes = {word for subject in subjects() for word in subject.words[1:]}
         if family := sorted(code for code in codes if CODE.fullmatch(_key(code)) and _key(code).startswith(match[1])):
@@ -140,7 +140,7 @@ def _key(name: str) -> str:
 
 @cache
 def _index() -> dict[str, list[ExplainedName]]:
-    """Return the names that each spelling stands for."""
+    """Return the names of each spelling."""
     index: dict[str, list[ExplainedName]] = {}
     for subject in subjects():
         for key in dict.fromkeys(_key(word) for word in (*subject.words, *subject.others)):
@@ -178,11 +178,11 @@ def _all() -> Iterator[ExplainedName]:
         yield ExplainedName((name,), (), partial(row_page, name))
 
 
-# The page of a metric: definition from its docstring, playbook from the catalogue, what reads it derived.
+# The page of a metric: definition from its docstring, playbook from the catalogue, and its readers from their inputs.
 def metric_page(name: str) -> Page:
-    """Return the page of a metric, with the playbook of the entry that tells about it.
+    """Return the page of a metric, with the playbook of the entry that covers it.
 
-    What holds for the entry's own number alone, such as how it is computed, its alert and its shapes, stands on that page only.
+    Facts of the entry's own number, such as its computation, its alert and its shapes, are on the entry's page only.
     """
     metric, owner = metrics()[name], entry_of(name)
     documented = documentation(metric.function)
@@ -213,12 +213,12 @@ def metric_page(name: str) -> Page:
 
 
 def category_of(entry: CatalogueEntry) -> Category:
-    """Return the category that an entry stands in."""
+    """Return the category of an entry."""
     return next(category for category in categories() if entry in category.entries.values())
 
 
 def _facts(metric: Metric, documented: Documentation, entry: CatalogueEntry | None, own: CatalogueEntry | None) -> dict[str, str]:
-    """Return the short facts in the order to show them; `own` is the entry where it is the metric's own."""
+    """Return the short facts in display order; `own` is the entry if it belongs to the metric itself."""
     facts = {"category": category_of(entry).name} if entry else {}
     facts |= {"unit": "a pure number" if metric.unit == "1" else metric.unit, "shape": documented.details.removeprefix("Shape ")}
     facts |= {"computed": own.computed} if own else {}
@@ -239,9 +239,9 @@ def _playbook(entry: CatalogueEntry) -> tuple[Section, ...]:
     )
 
 
-# The pages of the procedure for a benchmark that fell: its four gates, and the rows of the guide to architecture.
+# The pages of the procedure for a fallen benchmark: its four gates, and the rows of the guide to architecture.
 def gate_page(gate: GateDescription) -> Page:
-    """Return the page of one gate, with the numbers that it looks at."""
+    """Return the page of one gate, with the numbers that it reads."""
     place = PROCEDURE.index(gate)
     before = f"after {PROCEDURE[place - 1].row}, which must pass first" if place else "first of four"
     links = (
@@ -279,9 +279,9 @@ def guide_page(row: GuideRow) -> Page:
     )
 
 
-# The page of a question: what it looks at, what is good and bad, and which findings bear on it.
+# The page of a question: its inputs, good and bad answers, and the findings that affect it.
 def question_page(question: Question) -> Page:
-    """Return the page of a question, with its limits and the sentences of its docstring that speak of each."""
+    """Return the page of a question, with its limits and the docstring sentences on each."""
     codes = {rule.name: rule.code for rule in rules().values()}
     links = {
         "needs": _names(question.needs),
@@ -312,7 +312,7 @@ def question_page(question: Question) -> Page:
 
 
 def _of(bad: BadAnswer) -> str:
-    """Return what a bad answer is as a finding."""
+    """Return a bad answer described as a finding."""
     means = f"; any finding of {', '.join(bad.means)} makes it bad" if bad.means else ""
     return f"is the finding `{bad.name}`, {bad.severity} ({SEVERITY[bad.severity]}), where no rule's finding says it{means}"
 

@@ -1,4 +1,4 @@
-"""What `explain` says of one name: plain data that every renderer draws alike."""
+"""The page of `explain` on one name: plain data that every renderer draws."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ class Formula(Struct, frozen=True, kw_only=True):
     """One formula.
 
     Attributes:
-        row: The row of the lists that it belongs to, empty where there is but one.
+        row: The row that it belongs to, empty if there is only one formula.
         tex: The formula in TeX, without dollar signs.
     """
 
@@ -20,12 +20,12 @@ class Formula(Struct, frozen=True, kw_only=True):
 
 
 class Threshold(Struct, frozen=True, kw_only=True):
-    """One number that a judgement depends on, and that a user may set.
+    """One number that a judgement depends on and that a user may set.
 
     Attributes:
-        name: Its keyword.
+        name: Its keyword argument.
         default: Its value, as text.
-        meaning: The sentences that say what it does and where it comes from.
+        meaning: The sentences on its effect and its source.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Threshold(Struct, frozen=True, kw_only=True):
 
 
 class Section(Struct, frozen=True, kw_only=True):
-    """A headed paragraph, a list where there are several things to say, or a list behind a paragraph."""
+    """A headed paragraph, a list, or a list after a paragraph."""
 
     title: str
     text: str = ""
@@ -47,7 +47,7 @@ class Section(Struct, frozen=True, kw_only=True):
 
 
 class Shapes(Struct, frozen=True, kw_only=True):
-    """A healthy and an ill series on one axis, and each in words; `of` is what is drawn, empty for what the page is about."""
+    """A healthy and an unhealthy series on one axis, and each in words; `of` is the drawn quantity, empty for the page's own."""
 
     of: str = ""
     good: str
@@ -57,23 +57,23 @@ class Shapes(Struct, frozen=True, kw_only=True):
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """Everything known of one name.
+    """Everything known about one name.
 
     Attributes:
-        kind: What the name names.
+        kind: Kind of the named thing.
         name: The name itself.
-        ids: Its codes, or the rows of the lists that it answers.
-        also_called: Other words for it.
-        title: One sentence: what it is.
-        formulas: How it is defined.
-        facts: Short facts by their label, in the order to show them.
-        importance: How much a run needs it, by "scale" and "stage" and each of their words.
-        thresholds: What it can be told.
-        links: Names that `explain` knows too, by how they hang together.
-        line: What records it, to be copied as it stands: a line, or one for each of its inputs.
-        sections: The rest, in the order to read it.
-        belongs_to: Another metric, which the sections are about: this one is another side of it. Empty: they are its own.
-        shapes: How it looks when well and when ill.
+        ids: Its codes, or the rows that it answers.
+        also_called: Other names for it.
+        title: One sentence that describes it.
+        formulas: Its definitions.
+        facts: Short facts by label, in display order.
+        importance: Importance for a run, by "scale" and "stage" and each of their words.
+        thresholds: Its thresholds.
+        links: Other names that `explain` knows, by their relation.
+        line: Line that records it, ready to copy, or one for each of its inputs.
+        sections: The rest, in reading order.
+        belongs_to: Another metric that the sections are about and that covers this one; empty: they are its own.
+        shapes: Its healthy and unhealthy shapes.
     """
 
     kind: PageKind
@@ -93,11 +93,11 @@ class Page(Struct, frozen=True, kw_only=True):
 
     @property
     def heading(self) -> str:
-        """What stands over sections that are about another metric; empty where they are the page's own."""
+        """Heading of sections about another metric; empty if they are the page's own."""
         return f"Of {self.belongs_to}, which this belongs to:" if self.belongs_to and self.sections else ""
 
     def table(self) -> dict[str, str]:
-        """Return facts and importance, each as one line of text by its label."""
+        """Return facts and importance, each as one line of text by label."""
         lines = {
             f"by {kind}": ", ".join(f"{word} {level}" for word, level in levels.items())
             for kind, levels in self.importance.items()
@@ -106,7 +106,7 @@ class Page(Struct, frozen=True, kw_only=True):
 
 
 class NameLine(Struct, frozen=True, kw_only=True):
-    """One name in the list of all."""
+    """One name in the list of all names."""
 
     name: str
     ids: tuple[str, ...]
@@ -114,7 +114,7 @@ class NameLine(Struct, frozen=True, kw_only=True):
 
 
 class NameGroup(Struct, frozen=True, kw_only=True):
-    """Names that belong together."""
+    """A group of names."""
 
     title: str
     lines: tuple[NameLine, ...]

@@ -1,1 +1,1 @@
-"""Raw material: files of texts, tokens, scores and generations that other people wrote, read safely and a record at a time."""
+"""Raw material: files of texts, tokens, scores and generations by other people, read safely and one record at a time."""

@@ -1,4 +1,4 @@
-"""Columns of a record: which one holds what (by its usual name, or by the one that the user says), and reading its value."""
+"""Columns of a record: which column holds what, by its usual name or as the user says, and how to read its value."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -12,20 +12,20 @@ Units = tuple[str, ...] | tuple[int, ...]
 
 
 class Columns(Struct, frozen=True):
-    """The names to look for.
+    """The column names to look for.
 
     Attributes:
-        names: For each meaning, such as "text", the columns that may hold it, the likeliest first. A dot leads into a nested
+        names: For each meaning, such as "text", the columns that may hold it, the likeliest first. A dot leads to a nested
             object: "meta.source".
     """
 
     names: Mapping[str, tuple[str, ...]]
 
     def mapped(self, chosen: Mapping[str, str]) -> "Columns":
-        """Return the columns with those replaced that the user chose.
+        """Return the columns with the user's choices in place.
 
         Raises:
-            UsageError: Where a meaning is not one of these.
+            UsageError: If a meaning is unknown.
         """
         for meaning in chosen:
             if meaning not in self.names:
@@ -35,7 +35,7 @@ class Columns(Struct, frozen=True):
         return Columns({**self.names, **{meaning: (column,) for meaning, column in chosen.items()}})
 
     def pick(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of a record by their meanings; what is absent or null is left out.
+        """Return the values of a record by their meanings; absent and null ones are left out.
 
         >>> Columns({"text": ("text", "content"), "source": ("meta.source",)}).pick({"content": "a", "meta": {"source": "web"}})
         {'text': 'a', 'source': 'web'}
@@ -50,14 +50,14 @@ class Columns(Struct, frozen=True):
         return picked
 
     def wanted(self, columns: Iterable[str]) -> list[str]:
-        """Return which of the columns that are there have to be read."""
+        """Return which of the existing columns have to be read."""
         heads = {column.partition(".")[0] for names in self.names.values() for column in names}
         heads |= {column for names in self.names.values() for column in names}
         return [column for column in columns if column in heads]
 
 
 def has_column(record: Mapping[str, Any], column: str) -> bool:
-    """Tell whether a record has a column, null or not; a dot leads into a nested object.
+    """Tell whether a record has a column, null or not; a dot leads to a nested object.
 
     >>> has_column({"meta": {"source": None}}, "meta.source"), has_column({"meta": "web"}, "meta.source")
     (True, False)
@@ -80,14 +80,14 @@ def _nested(record: Mapping[str, Any], column: str) -> Any:
 
 
 class WrongValue(Exception):  # noqa: N818  never seen by a user: it becomes a finding
-    """A value that is not what its column means."""
+    """A value that does not fit the meaning of its column."""
 
 
 def probability(value: Any, what: str) -> float:
     """Return a score.
 
     Raises:
-        WrongValue: Where it is no number of 0 to 1.
+        WrongValue: If it is not a number from 0 to 1.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise WrongValue(f"{what} is {str(value)[:40]}, not a probability of 0 to 1")
@@ -95,10 +95,10 @@ def probability(value: Any, what: str) -> float:
 
 
 def text_of(value: Any, what: str) -> str:
-    """Return a text, given alone or as the member `text` of an object.
+    """Return a text, given directly or as the member `text` of an object.
 
     Raises:
-        WrongValue: Where there is none.
+        WrongValue: If there is none.
     """
     if isinstance(value, Mapping):
         value = value.get("text")
@@ -111,7 +111,7 @@ def units_of(value: Any, what: str) -> Units:
     """Return the tokens of a list, or the words of a text.
 
     Raises:
-        WrongValue: Where it is neither.
+        WrongValue: If it is neither.
     """
     if isinstance(value, str):
         return tuple(value.split())
@@ -124,7 +124,7 @@ def count_of(value: Any, what: str) -> int:
     """Return a count.
 
     Raises:
-        WrongValue: Where it is no whole number of at least 1.
+        WrongValue: If it is not a whole number of at least 1.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise WrongValue(f"{what} is {str(value)[:40]}, not a count")

@@ -1,4 +1,4 @@
-"""Files of a sample: which ones there are, how each is to be read, and what can be wrong with them."""
+"""Files of a sample: which files there are, how to read each, and their faults."""
 
 import os
 from collections import Counter
@@ -18,7 +18,7 @@ from ckaudit.wording import plural
 
 Form = Literal["text", "lines", "parquet"]
 
-LINES = frozenset({".jsonl", ".ndjson", ".json"})  # many a corpus names its JSON lines .json
+LINES = frozenset({".jsonl", ".ndjson", ".json"})  # many corpora name JSON lines .json
 TEXT = frozenset({".txt", ".text", ".md", ".rst"})
 PARQUET = frozenset({".parquet", ".pq"})
 
@@ -54,10 +54,10 @@ class SampleFile(Struct, frozen=True):
     """One file of a sample.
 
     Attributes:
-        path: Where it is.
+        path: Its path.
         shown: Its name in findings.
-        form: How it is read.
-        root: The folder that it must not leave by a link; None where the user named the file itself.
+        form: Its format.
+        root: Folder that it must not leave through a link; None if the user named the file itself.
         size: Bytes on disk.
     """
 
@@ -69,13 +69,13 @@ class SampleFile(Struct, frozen=True):
 
 
 def sample_files(paths: Iterable[Path]) -> list[SampleFile]:
-    """Return the files of a sample: those named, and of each folder, in the order of names, those that hold texts.
+    """Return the files of a sample: named files, and the files with texts of each folder, by name.
 
-    A file that was named and whose ending says nothing is text. In a folder, files without a known ending are left out,
-    and so are hidden files and folders.
+    A named file with an unknown suffix counts as text. In a folder, files with unknown suffixes are left out, and so are hidden
+    files and folders.
 
     Raises:
-        UnreadableError: Where something is not there, or no file is left.
+        UnreadableError: If something does not exist, or no file is left.
     """
     files: list[SampleFile] = []
     for path in paths:
@@ -94,7 +94,7 @@ def sample_files(paths: Iterable[Path]) -> list[SampleFile]:
 
 
 def format_of(path: Path) -> Form | None:
-    """Return how a file is read, by the end of its name; `.gz` and `.zst` are looked through.
+    """Return the format of a file by its suffix, ignoring `.gz` and `.zst`.
 
     >>> format_of(Path("c4-train.00000-of-01024.json.gz")), format_of(Path("notes"))
     ('lines', None)
@@ -115,7 +115,7 @@ def _inside(root: Path) -> Iterator[SampleFile]:
             path = Path(folder, name)
             if not name.startswith(".") and (form := format_of(path)):
                 yield _sample_file(path, form, root)
-    # What cannot be listed is told as files are that cannot be opened.
+    # A folder that cannot be listed is reported like a file that cannot be opened.
     yield from (_sample_file(path, "text", root) for path in shut)
 
 
@@ -123,12 +123,12 @@ def _sample_file(path: Path, form: Form, root: Path | None) -> SampleFile:
     try:
         size = path.stat().st_size
     except OSError:
-        size = 0  # opening it says what is wrong
+        size = 0  # opening it fails
     return SampleFile(path, shown_name(str(path)), form, root, size)
 
 
 class FaultCollector:
-    """Gathers findings: of each kind and file the first few in full, the rest as a number."""
+    """Gathers findings: the first few of each kind and file in full, the rest as a number."""
 
     def __init__(self) -> None:
         self._reported: list[Finding] = []
@@ -136,7 +136,7 @@ class FaultCollector:
         self._counts: Counter[tuple[str, str | None]] = Counter()
 
     def report(self, finding: Finding) -> None:
-        """Take one finding."""
+        """Add one finding."""
         key = finding.code, finding.file
         self._counts[key] += 1
         self._kinds.setdefault(key, finding)
@@ -144,7 +144,7 @@ class FaultCollector:
             self._reported.append(finding)
 
     def findings(self) -> list[Finding]:
-        """Return what was reported, and how much more there is of each kind and file."""
+        """Return the reported findings, and the number of further ones of each kind and file."""
         more = []
         for key, count in self._counts.items():
             if count > MAX_REPORTED:

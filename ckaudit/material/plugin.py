@@ -1,4 +1,4 @@
-"""A classifier of the user's own: a function that takes texts and gives a score of 0 to 1 for each."""
+"""A user-defined classifier: a function that takes texts and returns a score from 0 to 1 for each."""
 
 import importlib
 import sys
@@ -19,7 +19,7 @@ def load_classifier(spec: str) -> Classifier:
     """Return the function that `module:function` names; modules of the working folder are found as well.
 
     Raises:
-        UsageError: Where there is none.
+        UsageError: If there is none.
     """
     module, colon, name = spec.partition(":")
     if not (module and colon and name):

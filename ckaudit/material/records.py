@@ -1,6 +1,6 @@
-"""Records of a sample: documents of text files, lines of JSON, rows of Parquet, all in one form.
+"""Records of a sample: documents of text files, JSON lines and Parquet rows, all in one form.
 
-Parquet is read some rows at a time: a column chunk that unpacks beyond reason is refused before it is read.
+Parquet is read some rows at a time; a column chunk that unpacks to an excessive size is refused before reading.
 """
 
 import codecs
@@ -32,11 +32,11 @@ MAX_LINE = 16 * 2**20  # the longest documents of public corpora are books of ab
 
 MAX_RECORDS_LOOKED_AT, MAX_SHOWN = 100, 12
 
-BATCH_ROWS = 64  # of one batch: a page with the same long text in every row is unpacked row by row
+BATCH_ROWS = 64  # per batch: a page with the same long text in every row unpacks row by row
 
 
 class MappedColumns:
-    """The columns that the user named, each until a record of any of the samples has it."""
+    """The columns that the user named, each until a record of any sample has it."""
 
     def __init__(self, chosen: Mapping[str, str] | None = None) -> None:
         self._absent = dict(chosen or {})
@@ -44,7 +44,7 @@ class MappedColumns:
         self._others: dict[str, None] = {}
 
     def look(self, record: Mapping[str, Any]) -> None:
-        """Take one record; null is a value too."""
+        """Note the columns of one record; null counts as a value."""
         if not self._absent:
             return
         self._absent = {meaning: column for meaning, column in self._absent.items() if not has_column(record, column)}
@@ -53,13 +53,13 @@ class MappedColumns:
             self._others |= dict.fromkeys(record)
 
     def check(self, files: Sequence[SampleFile]) -> None:
-        """Say which column none of the records had; where none could be read there is nothing to say.
+        """Refuse a user's column that no record has; without readable records, refuse it only if all files are text.
 
         Args:
-            files: All files that were read.
+            files: All files of the sample.
 
         Raises:
-            UsageError: With the columns that are there.
+            UsageError: If there is one; the hint lists the existing columns.
         """
         for meaning, column in self._absent.items():
             if self._seen:
@@ -68,7 +68,7 @@ class MappedColumns:
                 raise UsageError(f"--map {meaning}={column}: text files have no columns", hint="leave --map out")
 
     def _hint(self, column: str, files: Sequence[SampleFile]) -> str:
-        # Of a Parquet file only the columns that are wanted were read.
+        # Only the wanted columns of a Parquet file were read.
         parquet = next((file for file in files if file.form == "parquet"), None)
         names = list(dict.fromkeys([*self._others, *(column_names(parquet) if parquet else ())]))
         if near := get_close_matches(column, names, n=1):
@@ -81,8 +81,8 @@ class Record(Struct, frozen=True):
 
     Attributes:
         file: Its file, as shown.
-        line: Its line or row, from 1; of a document of several lines the first.
-        values: What it holds, by meaning.
+        line: Its line or row, from 1; the first line of a longer document.
+        values: Its values, by meaning.
     """
 
     file: str
@@ -91,18 +91,18 @@ class Record(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Where it stands, for people."""
+        """Its place, for people."""
         return f"{self.file}:{self.line}"
 
 
 class Reading(Struct, frozen=True):
-    """How a sample is read: the same at every pass over it.
+    """How to read a sample, the same in every pass.
 
     Attributes:
         files: Its files.
-        columns: Which column means what.
-        split: What a document is in a text file: the whole file, what stands between blank lines, or a line.
-        named: Looks for the columns that the user named in every record.
+        columns: The columns of each meaning.
+        split: What counts as a document in a text file: the whole file, a block between blank lines, or a line.
+        named: Looks for the user's columns in every record.
     """
 
     files: Sequence[SampleFile]
@@ -111,11 +111,11 @@ class Reading(Struct, frozen=True):
     named: MappedColumns = field(default_factory=MappedColumns)
 
     def records(self, report: FaultReporter, progress: Progress | None = None) -> Iterator[Record]:
-        """Yield every record that can be read; one that cannot is reported and skipped.
+        """Yield every readable record; others are reported and skipped.
 
         Args:
             report: Called with each fault.
-            progress: Called with the bytes done, and of all files.
+            progress: Called with the number of bytes done and their total.
         """
         total, before = sum(file.size for file in self.files), 0
         for file in self.files:
@@ -127,7 +127,7 @@ class Reading(Struct, frozen=True):
             try:
                 yield from self._of(file, report, tick)
             except BrokenFile as broken:
-                report(replace(broken.finding, help=None))  # its help is that of checkpoints
+                report(replace(broken.finding, help=None))  # its help text is about checkpoints
             tick(file.size)
             before += file.size
 
@@ -172,8 +172,8 @@ def _decoded(line: bytes) -> dict[str, Any]:
     try:
         document = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        document = json.loads(line.decode())  # it reads bare NaN and halves of surrogate pairs
-        json.dumps(document, ensure_ascii=False).encode()  # which no text that was trained on can hold
+        document = json.loads(line.decode())  # it accepts bare NaN and half surrogate pairs
+        json.dumps(document, ensure_ascii=False).encode()  # no training text can hold half a surrogate pair
     if not isinstance(document, dict):
         raise ValueError(f"it is a {type(document).__name__}")  # noqa: TRY004  the same fault as any other line
     return document
@@ -194,7 +194,7 @@ def _texts(blocks: Iterator[bytes], file: SampleFile, split: Split, report: Faul
 
 
 def _parts(blocks: Iterator[bytes], split: Split) -> Iterator[tuple[int, bytes | None]]:
-    """Yield each document of a text file with its first line; None where it is too long."""
+    """Yield each document of a text file with its first line; None if it is too long."""
     if split == "file":
         data = b""
         for block in blocks:
@@ -224,9 +224,9 @@ def _paragraphs(lines: Iterator[tuple[int, bytes | None]]) -> Iterator[tuple[int
         yield first, b"\n".join(gathered) if size <= MAX_LINE else None
 
 
-# Lines of a file as bytes, however long they are: one that is too long costs itself, not the memory.
+# Lines of a file as bytes: a line that is too long is lost, but does not fill the memory.
 def split_lines(blocks: Iterable[bytes], *, longest: int = MAX_LINE) -> Iterator[tuple[int, bytes | None]]:
-    r"""Yield each line with its number, from 1, without its LF or CR LF; None where it has more than `longest` bytes.
+    r"""Yield each line with its number, from 1, without its LF or CR LF; None if it has more than `longest` bytes.
 
     >>> list(split_lines([b"a\r\nb", b"cd\n"], longest=2))
     [(1, b'a'), (2, None)]
@@ -245,12 +245,12 @@ def split_lines(blocks: Iterable[bytes], *, longest: int = MAX_LINE) -> Iterator
         yield number, None if is_long else rest.removesuffix(b"\r")
 
 
-# Columns that the user named by `--map`: one that no record has is a slip of the pen, not missing data.
+# Columns that the user named with `--map`: one that no record has is a typo and not missing data.
 def parquet_rows(file: SampleFile, columns: Columns, report: FaultReporter) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each row by its number, from 1, with the columns that are asked for.
+    """Yield each row with its number, from 1, with the wanted columns.
 
     Raises:
-        UsageError: Where pyarrow is not installed.
+        UsageError: If pyarrow is not installed.
     """
     try:
         import pyarrow as pa
@@ -277,7 +277,7 @@ def parquet_rows(file: SampleFile, columns: Columns, report: FaultReporter) -> I
 
 
 def column_names(file: SampleFile) -> list[str]:
-    """Return the columns of a file that was read before; none where it could not be."""
+    """Return the columns of a file that was read before; empty if it could not be read."""
     import pyarrow as pa
     from pyarrow.parquet import read_schema
 
@@ -288,7 +288,7 @@ def column_names(file: SampleFile) -> list[str]:
 
 
 def _text_columns(file: SampleFile) -> list[str]:
-    """Return the columns of text: they stay dictionaries, where a text that stands in every row is held once."""
+    """Return the text columns, which stay dictionary-encoded so that a repeated text is stored once."""
     import pyarrow as pa
     from pyarrow.parquet import read_schema
 

@@ -1,4 +1,4 @@
-"""The catalogue of metrics: from what a run recorded to series with a name, a unit and a source."""
+"""The catalogue of metrics, which turn the records of a run into series with a name, a unit and a source."""
 
 from ckaudit.metrics.metric import Metric, metric, metrics
 

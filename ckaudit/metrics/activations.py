@@ -22,7 +22,7 @@ _BOUNDED = re.compile(r"(^|[._])(sigmoid|tanh)(_?\d+)?$", re.IGNORECASE)
 
 
 def largest_output(sizes: Series) -> float:
-    """Return the largest median of any module in the middle third of the steps; 0 where nothing is known there."""
+    """Return the largest median output of any module in the middle third of the steps; 0 if none is known there."""
     middle = sizes.values[thirds_of_steps(sizes.steps)[1]]
     known = np.where(np.isfinite(middle), middle, np.nan)[:, np.isfinite(middle).any(axis=0)]
     return float(np.nanmedian(known, axis=0).max()) if known.size else 0.0
@@ -34,7 +34,7 @@ def activation_mean(run: Run) -> Series:
 
     $$\mu_m = \tfrac1n \sum_i a_i$$
 
-    Shape (C, M): checkpoints by modules. Over the finite elements; NaN where there is none.
+    Shape (C, M): checkpoints by modules. Over the finite elements; NaN if there are none.
     """
     return run.series("activations", "mean")
 
@@ -45,7 +45,7 @@ def activation_std(run: Run) -> Series:
 
     $$\sigma_m = \sqrt{\tfrac1n \sum_i (a_i - \mu_m)^2}$$
 
-    Shape (C, M): checkpoints by modules. Over the finite elements; NaN where there is none.
+    Shape (C, M): checkpoints by modules. Over the finite elements; NaN if there are none.
     """
     return run.series("activations", "std")
 
@@ -58,7 +58,7 @@ def activation_rms(run: Run) -> Series:
 
     $$\mathrm{rms}_m = \sqrt{\tfrac1n \sum_i a_i^2} = \sqrt{\mu_m^2 + \sigma_m^2}$$
 
-    Shape (C, M): checkpoints by modules. The right-hand form stands in where a writer gave mean and deviation only.
+    Shape (C, M): checkpoints by modules. The right-hand form is used if a writer gave only mean and standard deviation.
     """
     mean, std = together(activation_mean(run), activation_std(run))
     known = mean.recorded & std.recorded
@@ -72,8 +72,8 @@ def residual_rms(run: Run) -> Series:
 
     $$\mathrm{rms}_\ell = \sqrt{\tfrac{1}{BLd} \sum x_{\ell}^2}$$
 
-    Shape (C, L): checkpoints by modules whose name is a block's own, such as "blocks.3" or "transformer.h.3", or says
-    residual. Not recorded where no name tells.
+    Shape (C, L): checkpoints by modules whose name is that of a block, such as "blocks.3" or "transformer.h.3", or contains
+    "resid". Not recorded if there is no such name.
     """
     return activation_rms(run).only(_is_of_stream)
 
@@ -84,7 +84,7 @@ def residual_rms_p50(run: Run) -> Series:
 
     $$\mathrm{median}_{t}\ \sqrt{\tfrac1d \sum_j x_{t,j}^2}$$
 
-    Shape (T, L): checkpoints and vital signs by modules whose name is a block's own. Not recorded where no name tells.
+    Shape (T, L): checkpoints and vital signs by modules whose name is that of a block. Not recorded if there is no such name.
     """
     return _of_stream(run, "p50", "residual_rms_p50")
 
@@ -101,7 +101,7 @@ def residual_rms_p99(run: Run) -> Series:
 
 
 def _is_of_stream(name: str) -> bool:
-    """Tell whether a module is a block by its name, and not a numbered part of one."""
+    """Tell whether a module's name is that of a block or of the residual stream, and not of a numbered part of a block."""
     return _RESIDUAL.search(name) is not None and block_of(name) in (None, _OUTPUT.sub("", name))
 
 
@@ -116,7 +116,7 @@ def activation_mean_abs(run: Run) -> Series:
 
     $$\bar A_m = \tfrac{1}{BLd} \sum_{b,l,j} |A_{b,l,j}|$$
 
-    Shape (C, M): checkpoints by modules. It cannot be made from mean and deviation, so only what was recorded counts.
+    Shape (C, M): checkpoints by modules. Mean and standard deviation do not determine it, so only recorded values count.
     """
     return run.series("activations", "mean_abs")
 
@@ -127,7 +127,7 @@ def activation_max_abs(run: Run) -> Series:
 
     $$\max_i |a_i| = \max(|\min_i a_i|, |\max_i a_i|)$$
 
-    Shape (C, M): checkpoints by modules. Not recorded where either end is missing; NaN where either is NaN.
+    Shape (C, M): checkpoints by modules. Not recorded if minimum or maximum is missing; NaN if either is NaN.
     """
     return magnitude(run.series("activations", "min"), run.series("activations", "max"))
 
@@ -139,13 +139,13 @@ def activation_max_abs(run: Run) -> Series:
     memory=1,
 )
 def activation_saturation(run: Run) -> Series:
-    r"""How near each module's outputs are to sitting at their two ends only.
+    r"""How close each module's outputs are to taking only their two extreme values.
 
     $$s_m = \frac{\sigma_m^2}{(\mu_m - \min a)(\max a - \mu_m)} \in [0, 1]$$
 
-    Shape (C, M): checkpoints by modules; 1 where every output is the least or the greatest. Of a bounded function that is
-    saturation. Where the extremes were not recorded, a module whose name says sigmoid or tanh has those of the function. Not
-    recorded where all outputs are equal; NaN where an input is not finite.
+    Shape (C, M): checkpoints by modules; 1 if every output is the minimum or the maximum. For a bounded function that is
+    saturation. If the extremes are not recorded, modules named sigmoid or tanh take those of the function. Not recorded if all
+    outputs are equal; NaN if an input is not finite.
     """
     mean, std = together(activation_mean(run), activation_std(run))
     lows, highs = _ends_by_name(mean)
@@ -160,7 +160,7 @@ def activation_saturation(run: Run) -> Series:
 
 
 def _ends_by_name(mean: Series) -> tuple[Series, Series]:
-    """Return the least and the greatest output of the modules whose names say that they are a sigmoid or a tanh."""
+    """Return the smallest and the largest possible output of the modules that are named sigmoid or tanh."""
     bounded = mean.only(lambda name: _BOUNDED.search(name) is not None)
     lowest = np.array([0.0 if "sigmoid" in name.lower() else -1.0 for name in bounded.labels])
     low = replace(bounded, values=np.where(bounded.recorded, lowest, np.nan))
@@ -173,8 +173,8 @@ def activation_sparsity(run: Run) -> Series:
 
     $$z_m = \tfrac1n \sum_i \mathbb{1}[\,a_i = 0\,]$$
 
-    Shape (C, M): checkpoints by modules, 0 to 1. After a smooth nonlinearity such as GELU it is near 0 however few
-    units speak.
+    Shape (C, M): checkpoints by modules, 0 to 1. After a smooth nonlinearity such as GELU it is near 0 however few units are
+    active.
     """
     return run.series("activations", "sparsity")
 
@@ -185,8 +185,8 @@ def activation_outlier_rate(run: Run) -> Series:
 
     $$\tfrac{100}{n} \sum_i \mathbb{1}[\,|a_i - \mu| > 6\sigma\,]$$
 
-    Shape (T, M): checkpoints by modules; where a module was not counted, what was logged under its name, in the
-    trainer's own number of deviations.
+    Shape (T, M): checkpoints by modules. If a module was not counted, the logged rate of its name counts, with the trainer's own
+    number of deviations.
     """
     counted = run.series("activations", "outlier_rate").mapped(lambda share: 100 * share, "activation_outlier_rate", "%")
     return filled(counted, run.scalar("activation_outlier_rate"))
@@ -198,7 +198,7 @@ def dead_units(run: Run) -> Series:
 
     $$\sum_j \mathbb{1}[\,\max_{b,l} |H_{b,l,j}| < 10^{-3}\,]$$
 
-    Shape (C, M): checkpoints by modules. Not recorded where units were not counted.
+    Shape (C, M): checkpoints by modules. Not recorded if units were not counted.
     """
     return run.series("activations", "dead_units")
 
@@ -209,7 +209,7 @@ def dead_unit_fraction(run: Run) -> Series:
 
     $$d_m = \tfrac{1}{d} \sum_j \mathbb{1}[\,\max_{b,l} |H_{b,l,j}| < 10^{-3}\,]$$
 
-    Shape (T, M): checkpoints and vital signs by modules, 0 to 1. Not recorded where units were not counted.
+    Shape (T, M): checkpoints and vital signs by modules, 0 to 1. Not recorded if units were not counted.
     """
     counted = ratio(run.series("activations", "dead_units"), run.series("activations", "units"))
     return filled(counted, run.scalar("dead_unit_fraction"))

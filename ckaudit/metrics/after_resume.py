@@ -1,4 +1,4 @@
-"""Losses on the two sides of a resume: how far the first ones of a session are from where the last ones were heading."""
+"""Losses around a resume: how far the first losses of a session deviate from the trend of the last ones before it."""
 
 import numpy as np
 
@@ -17,14 +17,14 @@ def loss_after_resume(run: Run, *, window: int = 30, after: int = 5, min_deviati
 
     $$z_t = \frac{L_t - (a + b t)}{1.4826 \operatorname{median} |L_s - (a + b s)|}$$
 
-    Shape (T, 1): the first `after` logged losses of each session that run.json says was resumed; a and b are fitted to the
-    `window` losses before it, by the medians of their halves. Not recorded where fewer than ten were before it.
+    Shape (T, 1): the first `after` logged losses of each session that resumes according to run.json. a and b are fitted to the
+    `window` losses before it, by the medians of their halves. Not recorded if there are fewer than ten losses before it.
 
     Args:
         run: The run.
-        window: Losses before the seam.
+        window: Losses before the resume.
         after: Losses after it.
-        min_deviation_share: Smallest deviation, as a share of the loss: a log that is rounded has no noise of its own.
+        min_deviation_share: Smallest deviation, as a share of the loss: a rounded log may show no noise.
     """
     loss = train_loss_raw(run)
     if not loss.labels:
@@ -42,7 +42,7 @@ def loss_after_resume(run: Run, *, window: int = 30, after: int = 5, min_deviati
 
 
 def _above(before: Floats, later: Floats, min_deviation_share: float) -> Floats:
-    """Return how many deviations each later value is above the line through those before, shape as `later`."""
+    """Return the distance of each later value above the line through the values before, in deviations, shape as `later`."""
     half = len(before) // 2
     slope = (median(before[-half:]) - median(before[:half])) / (len(before) - half)
     places = np.arange(len(before))

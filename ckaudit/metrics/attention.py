@@ -1,4 +1,4 @@
-"""Attention: how sharp, how hot and how causal each head is."""
+"""Attention: entropy, logits and causality of each head."""
 
 import math
 from collections.abc import Callable
@@ -20,7 +20,7 @@ def attn_entropy(run: Run) -> Series:
 
     $$H = -\tfrac{1}{|Q|} \sum_{q} \sum_k \alpha_{q,k} \log \alpha_{q,k}, \qquad 0 \le H \le \log K$$
 
-    Shape (C, H): checkpoints by query heads, "layer.0/head.3". The log's attn_entropy stands in where no head was recorded.
+    Shape (C, H): checkpoints by query heads, "layer.0/head.3". The log's attn_entropy is used if no head is recorded.
     """
     return run.series("attention", "entropy_per_head") or run.scalar("attn_entropy")
 
@@ -32,19 +32,19 @@ def attn_entropy(run: Run) -> Series:
     worst="low",
 )
 def normalized_attention_entropy(run: Run) -> Series:
-    r"""Entropy of each head's attention, relative to that of looking everywhere alike.
+    r"""Entropy of each head's attention, relative to that of uniform attention.
 
     $$h = \tfrac{1}{|Q|} \sum_q H_q / \log K_q \;\approx\; H / U, \qquad U = \log K, \quad U_{causal} = \tfrac1K \log K!$$
 
-    Shape (C, H): checkpoints by query heads, 0 to 1; 1 is uniform. The approximation, exact for the uniform head, stands
-    in where only the entropy and the number of keys are recorded: the mean over causal queries of log k is log(K!)/K.
-    Not recorded where neither is, nor for a single key.
+    Shape (C, H): checkpoints by query heads, 0 to 1; 1 is uniform. The approximation is used if only the entropy and the number
+    of keys are recorded; it is exact for a uniform head. The mean over causal queries of log k is log(K!)/K. Not recorded if
+    neither form is available, nor for a single key.
     """
     series = run.series("attention", "normalized_entropy_per_head")
     entropy = run.series("attention", "entropy_per_head")
     if series.recorded.all() and series.labels == entropy.labels and len(series.steps) == len(entropy.steps):
         return series
-    # That of a uniform head; NaN where the number of keys is not known.
+    # Entropy of a uniform head; NaN if the number of keys is unknown.
     keys, causal = run.series("attention", "keys"), run.series("attention", "causal")
     count, masked = at(keys, entropy.steps).values, at(causal, entropy.steps).values
     largest = np.full(entropy.values.shape, np.nan)
@@ -64,15 +64,15 @@ def normalized_attention_entropy(run: Run) -> Series:
 
 @metric(unit="1", reads=[normalized_attention_entropy, sampled_evenness], source="playbook D2.5 and D3.1", worst="low")
 def attention_evenness(run: Run) -> Series:
-    r"""How evenly each head looks at its keys.
+    r"""How uniformly each head attends to its keys.
 
     $$h \approx H / \log K$$
 
-    Shape (C, H): checkpoints by query heads, 0 to 1; 1 is uniform. `normalized_attention_entropy` where keys were counted; else,
-    where the largest weight of a head is below 1, 1 for a head that gives no key over 1.25 times its even share exp(-H); else
-    that of the sampled map; else -log of the largest weight over H, at most 0.9. Where none of it is recorded, the heads of a
-    layer are even while all of them are as wide as its widest ever was, within a hundredth, and that is the entropy of a whole
-    number of keys: no two heads that have learnt anything are.
+    Shape (C, H): checkpoints by query heads, 0 to 1; 1 is uniform. The first of these that is known counts:
+    `normalized_attention_entropy`; 1 for a head whose largest weight is below 1 and at most 1.25 times the uniform weight
+    exp(-H); the evenness of the sampled map; -log of the largest weight over H, at most 0.9. If none is known, the heads of a
+    layer count as uniform while the entropy of each is within a hundredth of the layer's largest so far, and that is the entropy
+    of a whole number of keys: heads that have learnt anything differ.
     """
     known = normalized_attention_entropy(run)
     entropy = run.series("attention", "entropy_per_head")
@@ -86,12 +86,12 @@ def attention_evenness(run: Run) -> Series:
 
 @metric(unit="1", reads=[attn_entropy, normalized_attention_entropy], source="catalogue M20; SEV1-3", worst="low")
 def attention_entropy_left(run: Run) -> Series:
-    r"""Entropy of each head's attention, relative to the widest it was until then.
+    r"""Entropy of each head's attention, relative to its largest value so far.
 
     $$r_t = H_t / \max_{s \le t} H_s$$
 
-    Shape (C, H): checkpoints by query heads, or the columns of the log's attn_entropy, 0 to 1. It needs no number of keys: a
-    head begins near uniform, and how far it has sunk since is what a collapse is.
+    Shape (C, H): checkpoints by query heads, or the columns of the log's attn_entropy, 0 to 1. It needs no number of keys: a head
+    begins nearly uniform, and a collapse is a fall from there.
     """
     relative = normalized_attention_entropy(run)
     entropy = attn_entropy(run) or relative
@@ -104,11 +104,11 @@ def attention_entropy_left(run: Run) -> Series:
 
 @metric(unit="1", reads=["attention.*.sharp_share_per_head"], source="F10", memory=1)
 def sharp_share(run: Run) -> Series:
-    r"""Share of each head's queries that look at fewer than about two keys.
+    r"""Share of each head's queries that attend to fewer than about two keys.
 
     $$\Pr_{q}(H_q < \log 2)$$
 
-    Shape (C, H): checkpoints by query heads, 0 to 1. It cannot be made from the mean entropy.
+    Shape (C, H): checkpoints by query heads, 0 to 1. The mean entropy does not determine it.
     """
     return run.series("attention", "sharp_share_per_head")
 
@@ -124,7 +124,7 @@ def min_normalized_entropy(run: Run) -> Series:
 
     $$\min_{\ell, h} h_{\ell,h}$$
 
-    Shape (T, 1): checkpoints and vital signs, 0 to 1; NaN where a head's is.
+    Shape (T, 1): checkpoints and vital signs, 0 to 1; NaN if that of any head is.
     """
     heads = run.series("attention", "normalized_entropy_per_head")
     return filled(_over_heads(heads, np.min, "min_normalized_entropy"), run.scalar("min_normalized_entropy"))
@@ -132,11 +132,11 @@ def min_normalized_entropy(run: Run) -> Series:
 
 @metric(unit="1", reads=[sharp_share, "dead_head_fraction"], source="F10", memory=1)
 def dead_head_fraction(run: Run, *, dead_above: float = 0.99) -> Series:
-    r"""Share of all heads that are dead: nearly every query looks at fewer than about two keys.
+    r"""Share of all heads that are dead: nearly every query attends to fewer than about two keys.
 
     $$\tfrac1H \sum_{\ell,h} \mathbb{1}[\,\Pr_q(H_q < \log 2) > 0.99\,]$$
 
-    Shape (T, 1): checkpoints and vital signs, 0 to 1; NaN where a head's share is.
+    Shape (T, 1): checkpoints and vital signs, 0 to 1; NaN if any head's share is.
 
     Args:
         run: The run.
@@ -148,11 +148,11 @@ def dead_head_fraction(run: Run, *, dead_above: float = 0.99) -> Series:
 
 @metric(unit="heads", reads=[sharp_share], source="F10", memory=1)
 def dead_heads(run: Run, *, dead_above: float = 0.99) -> Series:
-    r"""Heads that are dead: nearly every query looks at fewer than about two keys.
+    r"""Number of dead heads: nearly every query attends to fewer than about two keys.
 
     $$\sum_{\ell,h} \mathbb{1}[\,\Pr_q(H_q < \log 2) > 0.99\,]$$
 
-    Shape (C, 1): checkpoints; NaN where a head's share is.
+    Shape (C, 1): checkpoints; NaN if any head's share is.
 
     Args:
         run: The run.
@@ -163,11 +163,11 @@ def dead_heads(run: Run, *, dead_above: float = 0.99) -> Series:
 
 @metric(unit="1", reads=[attention_evenness], source="playbook D2.5 and D3.1; Zhai et al. 2023")
 def uniform_head_fraction(run: Run, *, uniform_above: float = 0.95) -> Series:
-    r"""Share of all heads that look at everything alike.
+    r"""Share of all heads with uniform attention.
 
     $$\tfrac1H \sum_{\ell,h} \mathbb{1}[\,h_{\ell,h} > 0.95\,]$$
 
-    Shape (C, 1): checkpoints, 0 to 1; NaN where a head's evenness is.
+    Shape (C, 1): checkpoints, 0 to 1; NaN if any head's evenness is.
 
     Args:
         run: The run.
@@ -181,7 +181,7 @@ def _above(heads: Series, limit: float) -> Series:
 
 
 def _over_heads(heads: Series, reduce: Callable[..., Floats], name: str) -> Series:
-    """Reduce the heads of each step that has any to one column."""
+    """Reduce the heads of each step with a recorded head to one column."""
     if not heads:
         return heads
     heads = heads.recorded_rows()
@@ -196,8 +196,8 @@ def max_attn_logit(run: Run) -> Series:
 
     $$\max_{q,k} \; q^\top k / \sqrt{d}$$
 
-    Shape (C, H): checkpoints by query heads. The log's max_attn_logit stands in where no head was recorded, and beside them
-    where it is half as large again as any head until then: the log may have seen what no checkpoint did.
+    Shape (C, H): checkpoints by query heads. The log's max_attn_logit is used if no head is recorded. Otherwise it is added where
+    it exceeds 1.5 times the largest head so far, because the log may have seen logits between checkpoints.
     """
     heads, logged = run.series("attention", "max_logit_per_head"), run.scalar("max_attn_logit")
     if not heads or not logged:
@@ -225,14 +225,14 @@ def upper_triangle_mass(run: Run) -> Series:
 
     $$\tfrac{1}{|Q|} \sum_q \sum_{k > q} \alpha_{q,k}$$
 
-    Shape (C, H): checkpoints by query heads, 0 to 1; exactly 0 under a causal mask, and under one whose prefix is read both
-    ways as far as the writer leaves that out.
+    Shape (C, H): checkpoints by query heads, 0 to 1; exactly 0 under a causal mask, and under a prefix mask if the writer leaves
+    the prefix out.
     """
     return run.series("attention", "upper_triangle_mass_per_head")
 
 
 def _by_largest(entropy: Series, largest: Series, *, near: float = 1.25) -> Series:
-    """Return how even heads are by their largest weight, where that is below 1, and no less than such an entropy allows."""
+    """Return the evenness of heads from their largest weight, if that is below 1 and not too small for the entropy."""
     entropy, largest = together(entropy, largest)
     with np.errstate(all="ignore"):
         possible = (largest.values >= 0.9 * np.exp(-entropy.values)) & (largest.values < 0.999) & (entropy.values > 0)
@@ -243,7 +243,7 @@ def _by_largest(entropy: Series, largest: Series, *, near: float = 1.25) -> Seri
 
 
 def _by_sameness(entropy: Series, *, within: float = 0.01) -> Series:
-    """Return 1 for the heads of a layer while all of them are as wide as an even head of some keys, and else at most 0.9."""
+    """Return 1 for the heads of a layer while all are as uniform as the widest of some number of keys, else at most 0.9."""
     layers = np.array([label.rpartition("/")[0] for label in entropy.labels])
     even = np.full(entropy.values.shape, np.nan)
     for layer in dict.fromkeys(layers.tolist()):
@@ -260,7 +260,7 @@ def _by_sameness(entropy: Series, *, within: float = 0.01) -> Series:
 
 
 def _is_of_whole_keys(entropy: Floats, *, precision: float = 1e-3, keys: int = 4096) -> Mask:
-    """Return which entropies are those of a head that looks at some number of keys alike, causal or not."""
+    """Return which entropies are those of uniform attention to some number of keys, causal or not."""
     counts = np.arange(2, keys + 1)
     possible = np.sort(np.concatenate([np.log(counts), _mean_log(counts.astype(np.float64))]))
     place = np.clip(np.searchsorted(possible, entropy), 1, len(possible) - 1)
@@ -269,7 +269,7 @@ def _is_of_whole_keys(entropy: Floats, *, precision: float = 1e-3, keys: int = 4
 
 
 def _mean_log(keys: Floats) -> Floats:
-    """Return log(K!)/K, the mean over causal queries of the log of the keys they see."""
+    """Return log(K!)/K, the mean over causal queries of the log of their number of keys."""
     different, which = np.unique(keys, return_inverse=True)
     means = np.array([math.lgamma(count + 1) / count if count > 0 else np.nan for count in different])
     return np.asarray(means[which])

@@ -1,4 +1,4 @@
-"""Claims: what a trainer logged although it can be recomputed, beside what its raw values allow: of losses, norms and layers."""
+"""Claims: logged numbers that can be recomputed, with the bounds that raw values allow; those of losses, norms and layers."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -21,18 +21,18 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, Steps, at, merged_steps
 
 PRECISION = 1e-2
-"""Relative error of a number that may be bfloat16 (0.4 %) or written with three digits (0.5 %)."""
+"""Relative error of a number in bfloat16 (0.4 %) or with three digits (0.5 %)."""
 
 
 class Bounds(Struct, frozen=True, eq=False):
-    """What raw values allow a logged number to be.
+    """The bounds that raw values set for a logged number.
 
     Attributes:
-        label: The number's name, with a label behind a slash where it has several.
-        steps: Steps at which both are known, shape (T,).
-        claimed: What was logged, shape (T,).
-        low: The least that the raw values allow, rounding and other conventions included, shape (T,).
-        high: The most, shape (T,).
+        label: Name of the number, followed by a slash and a label if it has several.
+        steps: Steps at which number and bounds are known, shape (T,).
+        claimed: The logged values, shape (T,).
+        low: The smallest allowed values, with room for rounding and other conventions, shape (T,).
+        high: The largest allowed values, shape (T,).
     """
 
     label: str
@@ -43,7 +43,7 @@ class Bounds(Struct, frozen=True, eq=False):
 
     @property
     def nearest(self) -> Floats:
-        """What of the allowed range is nearest to the claim, shape (T,): the claim itself where it is inside."""
+        """The allowed value nearest to the claim, shape (T,): the claim itself if it is inside the bounds."""
         return np.minimum(np.maximum(self.claimed, self.low), self.high)
 
 
@@ -54,8 +54,8 @@ class Claim(Struct, frozen=True):
     """One name whose logged values are compared with recomputed bounds.
 
     Attributes:
-        name: The catalogue name that may be logged.
-        reads: What the bounds are made of.
+        name: Catalogue name of the number.
+        reads: Inputs of the bounds.
         function: Yields the bounds.
     """
 
@@ -65,7 +65,7 @@ class Claim(Struct, frozen=True):
 
     @property
     def is_of_log(self) -> bool:
-        """Whether a log and run.json can judge it, without checkpoints."""
+        """Whether a log and run.json suffice to judge it, without checkpoints."""
         others = [path for path in self.reads if path != self.name]
         return not others or any("." not in path for path in others)
 
@@ -74,11 +74,11 @@ CLAIMS: dict[str, Claim] = {}
 
 
 def claim(name: str, *, reads: Iterable[str | Metric]) -> Callable[[ClaimFunction], ClaimFunction]:
-    """Enter a function into the list of claims.
+    """Register a function as a claim.
 
     Args:
-        name: The catalogue name that may be logged.
-        reads: What the bounds are made of.
+        name: Catalogue name of the number.
+        reads: Inputs of the bounds.
     """
 
     def enter(function: ClaimFunction) -> ClaimFunction:
@@ -90,19 +90,19 @@ def claim(name: str, *, reads: Iterable[str | Metric]) -> Callable[[ClaimFunctio
 
 
 def every_bound(run: Run) -> list[Bounds]:
-    """Return the bounds of every claim that the run makes and that its raw values can judge, computed once per run."""
+    """Return the bounds of every logged claim that the raw values can judge, computed once per run."""
     return run.derived("claims", lambda: [bounds for claim in CLAIMS.values() for bounds in _judged(claim, run)])
 
 
 def _judged(claim: Claim, run: Run) -> Iterator[Bounds]:
-    """Yield the bounds of one claim, without the steps that cannot be judged."""
+    """Yield the bounds of one claim without the steps that cannot be judged."""
     for bounds in claim.function(run) if run.scalar(claim.name) else ():
         known = ~(np.isnan(bounds.claimed) | np.isnan(bounds.low) | np.isnan(bounds.high))
         yield Bounds(bounds.label, bounds.steps[known], bounds.claimed[known], bounds.low[known], bounds.high[known])
 
 
 def as_table(name: str, columns: list[tuple[str, Steps, Floats]]) -> Series:
-    """Return columns of their own steps as one series."""
+    """Return columns with steps of their own as one series."""
     steps = merged_steps(*(of_claim for _, of_claim, _ in columns))
     values = np.full((len(steps), len(columns)), np.nan)
     recorded = np.zeros(values.shape, bool)
@@ -112,13 +112,13 @@ def as_table(name: str, columns: list[tuple[str, Steps, Floats]]) -> Series:
     return Series(name, "1", steps, tuple(label for label, _, _ in columns), values, recorded)
 
 
-# Claims that a checkpoint can judge: norms, movement, entropies and drops, against those of its tensors and layers.
+# Claims judged by checkpoints: norms, movement, entropies and drops, against those of single tensors and layers.
 @claim("grad_global_norm", reads=[gradient_norm])
 def _grad_global_norm(run: Run, *, precision: float = 5e-2) -> Iterator[Bounds]:
-    """At least the root sum of squares over the tensors of the same step (F4): one taken after clipping is less.
+    """The logged norm is at least the root sum of squares over the tensors of that step (F4); a norm after clipping is smaller.
 
-    More is no contradiction, for not every tensor need be recorded. `precision` covers norms in bfloat16, summed in
-    another order by sharded trainers.
+    A larger norm is not a contradiction, because tensors may be missing. `precision` covers norms in bfloat16 and other summation
+    orders of sharded trainers.
     """
     steps, both = shared_points([run.scalar("grad_global_norm"), total(gradient_norm(run), "x")])
     yield Bounds("grad_global_norm", steps, both[:, 0], both[:, 1] * (1 - precision), np.full(len(steps), np.inf))
@@ -126,25 +126,25 @@ def _grad_global_norm(run: Run, *, precision: float = 5e-2) -> Iterator[Bounds]:
 
 @claim("update_to_weight", reads=[update_norm, weight_norm])
 def _update_to_weight(run: Run, *, factor: float = 2.0) -> Iterator[Bounds]:
-    """Between the smallest and the largest ratio of a tensor (M11), whichever tensors were looked at.
+    """The logged ratio lies between the smallest and the largest ratio of a tensor (M11), for any choice of tensors.
 
-    A `factor` of two is left for ratios of a sample of each tensor's elements.
+    A `factor` of two covers ratios from a sample of each tensor's elements.
     """
     yield from _between(run, "update_to_weight", ratio(update_norm(run), weight_norm(run)), factor, 0.0)
 
 
 @claim("attn_entropy", reads=["attention.*.entropy_per_head"])
 def _attn_entropy(run: Run, *, factor: float = 1.1, nats: float = 0.05) -> Iterator[Bounds]:
-    """Between the sharpest and the flattest head (M20), whichever mean of them was taken.
+    """The logged entropy lies between those of the sharpest and the flattest head (M20), for any kind of mean.
 
-    A tenth and `nats` are left for other queries of the same batch.
+    A tenth and `nats` cover other queries of the same batch.
     """
     yield from _between(run, "attn_entropy", run.series("attention", "entropy_per_head"), factor, nats)
 
 
 @claim("max_attn_logit", reads=["attention.*.max_logit_per_head"])
 def _max_attn_logit(run: Run, *, factor: float = 2.0) -> Iterator[Bounds]:
-    """The largest logit over all heads, of the same step: a sample of queries may miss half of it, or the log another half."""
+    """The logged maximum is the largest logit over all heads of that step; sampled queries, or the log, may miss half of it."""
     heads = across(run.series("attention", "max_logit_per_head"), np.nanmax, "max_attn_logit", "logit")
     steps, both = shared_points([run.scalar("max_attn_logit"), heads])
     size = np.abs(both[:, 1])
@@ -153,9 +153,10 @@ def _max_attn_logit(run: Run, *, factor: float = 2.0) -> Iterator[Bounds]:
 
 @claim("moe_drop_rate", reads=["moe.*.dropped", "moe.*.routed"])
 def _moe_drop_rate(run: Run, *, factor: float = 2.0, points: float = 1.0) -> Iterator[Bounds]:
-    """Between the smallest and the largest rate of a layer in percent (M26), whichever mean of them was taken.
+    """The logged rate in percent lies between the smallest and the largest rate of a layer (M26), for any kind of mean.
 
-    A `factor` and one percent point are left for means over other steps; a fraction lies beyond where drops are many.
+    A `factor` and one percentage point cover means over other steps. A rate logged as a fraction lies outside if drops are
+    frequent.
     """
     rates = ratio(run.series("moe", "dropped"), run.series("moe", "routed")).mapped(lambda share: 100 * share, "rate", "%")
     yield from _between(run, "moe_drop_rate", rates, factor, points)
@@ -163,10 +164,10 @@ def _moe_drop_rate(run: Run, *, factor: float = 2.0, points: float = 1.0) -> Ite
 
 @claim("moe_load_balance_loss", reads=["moe.*.counts", "moe.*.router_probability"])
 def _moe_load_balance_loss(run: Run, *, factor: float = 1.5) -> Iterator[Bounds]:
-    """At most the largest loss of a layer (M28), at least the smallest, or 1 if that is less: one loss of all layers evens out.
+    """The logged loss is at most that of the worst layer (M28), and at least that of the best layer or 1, whichever is smaller.
 
-    Where each token has k experts, some count shares of tokens in place of assignments, which gives k times as much; no
-    expert has more assignments than there are tokens, which bounds k. A `factor` is left for means over other steps.
+    With k experts per token, some trainers count shares of tokens instead of assignments, which gives k times as much. An expert
+    has at most as many assignments as there are tokens, which bounds k. A `factor` covers means over other steps.
     """
     name, counts = "moe_load_balance_loss", run.series("moe", "counts")
     choices = counts.grouped([label.rpartition("/")[0] for label in counts.labels], _most_choices)
@@ -180,14 +181,14 @@ def _moe_load_balance_loss(run: Run, *, factor: float = 1.5) -> Iterator[Bounds]
 
 
 def _most_choices(counts: Floats) -> Floats:
-    """Return assignments over those of the busiest expert, from shape (K, E) to (K,)."""
+    """Return the ratio of all assignments to those of the busiest expert, from shape (K, E) to (K,)."""
     with np.errstate(all="ignore"):
         return np.asarray(counts.sum(axis=-1) / counts.max(axis=-1))
 
 
 @claim("nan_inf_events", reads=places_read())
 def _nan_inf_events(run: Run) -> Iterator[Bounds]:
-    """At least 1 where a loss, a norm or a tensor of the same step is not finite (M60)."""
+    """The logged count is at least 1 if a loss, a norm or a tensor of that step is not finite (M60)."""
     steps, both = shared_points([run.scalar("nan_inf_events"), bad_places(run)])
     yield Bounds("nan_inf_events", steps, both[:, 0], np.minimum(both[:, 1], 1.0), np.full(len(steps), np.inf))
 
@@ -201,13 +202,13 @@ def _between(run: Run, name: str, parts: Series, factor: float, slack: float) ->
     yield Bounds(name, steps, values[:, 0], values[:, 1] / factor - slack, values[:, 2] * factor + slack)
 
 
-# Claims about losses: perplexities, the moving average, the gap and the noise of the gradient, against what they are made of.
+# Claims about losses: perplexities, moving average, gap and gradient noise, against the values they are computed from.
 @claim("train_ppl", reads=[train_loss_raw, "train_loss_ema"])
 def _train_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
-    """Exp of a training loss of these steps: of the raw one, of an average, or of a mean over the last lines.
+    """The logged perplexity is exp of a recent training loss: of the raw loss, an average, or a mean over the last lines.
 
-    Whatever it averages, it lies between exp of the lowest and of the highest loss around it; see recent_range. Another
-    base, or a sum in place of a mean, does not. Losses of few digits allow a range.
+    Any average lies between exp of the lowest and of the highest recent loss; see recent_range. Another base of the logarithm, or
+    a sum in place of a mean, does not. Losses with few digits widen the range.
     """
     steps, claimed = _column(run.scalar("train_ppl"))
     _, losses = _column(train_loss_raw(run))
@@ -223,10 +224,10 @@ def _train_ppl(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
 
 @claim("val_ppl", reads=[val_loss])
 def _val_ppl(run: Run, *, precision: float = PRECISION, spread: float = 0.5) -> Iterator[Bounds]:
-    r"""Exp of the held-out loss of the same step and set (M54); a loss of few digits allows a range.
+    r"""The logged perplexity is exp of the held-out loss of the same step and set (M54); a loss with few digits widens the range.
 
-    Many loops log the mean of the perplexities of batches, which is larger (Jensen 1906): by $e^{\sigma^2/2}$ where the losses
-    of batches scatter by $\sigma$ nats, which is below a `spread` of half a nat.
+    Many loops log the mean of the perplexities of batches, which is larger (Jensen 1906): by $e^{\sigma^2/2}$ if the losses of
+    batches scatter by $\sigma$ nats, which is below a `spread` of half a nat.
     """
     loss, series = val_loss(run), run.scalar("val_ppl")
     for label, column in zip(series.labels, _columns(series), strict=True):
@@ -247,12 +248,12 @@ def _val_ppl(run: Run, *, precision: float = PRECISION, spread: float = 0.5) -> 
 
 @claim("train_loss_ema", reads=[train_loss_raw])
 def _train_loss_ema(run: Run, *, beta: float = 0.999, share: float = 0.05) -> Iterator[Bounds]:
-    r"""A moving average, whatever its memory, lies between the lowest and the highest loss so far.
+    r"""A moving average lies between the lowest and the highest loss so far, whatever its memory.
 
-    One that starts at 0 and is not corrected for it may lie below the lowest, by as much as the largest `beta` of the
-    catalogue (M04) explains: $(1 - \beta^n) \min$. Where the log begins late, an average may still remember higher losses
-    from before, and only the lower bound holds. A `share` of the range is left for losses between the logged ones.
-    Where `run.json` says which memory is meant, see `_remembered` too.
+    An average that starts at 0 without bias correction may lie below the lowest loss, by as much as the largest `beta` of the
+    catalogue (M04) explains: $(1 - \beta^n) \min$. If the log begins late, the average may still remember higher losses from
+    before, and only the lower bound holds. A `share` of the range covers losses between the logged ones. If `run.json` names the
+    memory, see `_remembered` too.
     """
     steps, claimed = _column(run.scalar("train_loss_ema"))
     loss_steps, losses = _column(train_loss_raw(run))
@@ -273,12 +274,12 @@ def _train_loss_ema(run: Run, *, beta: float = 0.999, share: float = 0.05) -> It
 def _remembered(
     steps: Steps, floats: Floats, loss_steps: Steps, losses: Floats, *, beta: float, share: float, least_points: int = 10
 ) -> Iterator[Bounds]:
-    r"""What is left of an average after as many steps as it remembers, and what the losses since can have added.
+    r"""The average at the end of each stretch of at least one memory, from its value at the start and the losses in between.
 
     $$e_{t+n} = \beta^n e_t + (1-\beta^n)\,\bar L, \qquad \min L \le \bar L \le \max L, \qquad n \ge 1/(1-\beta)$$
 
-    After five such memories a correction for a start at 0 no longer counts. Of fewer than `least_points` losses the others
-    are not known well enough.
+    After five such memories a bias correction for the start at 0 no longer matters. With fewer than `least_points` losses the
+    unlogged ones are not known well enough.
     """
     if min(len(loss_steps), len(steps)) < least_points:
         return
@@ -302,7 +303,7 @@ def _remembered(
 
 @claim("train_val_gap", reads=[val_loss, train_loss_raw, "train_loss_ema"])
 def _train_val_gap(run: Run, *, precision: float = 1e-3) -> Iterator[Bounds]:
-    """The held-out loss less the training loss around it (M55), whichever average of it was taken; see recent_range."""
+    """The logged gap is the held-out loss minus the recent training loss (M55), for any average of it; see recent_range."""
     val = val_loss(run)
     if len(val.labels) != 1:
         return
@@ -314,7 +315,10 @@ def _train_val_gap(run: Run, *, precision: float = 1e-3) -> Iterator[Bounds]:
 
 @claim("grad_noise_scale", reads=["grad_noise_trace", "grad_noise_signal"])
 def _grad_noise_scale(run: Run, *, precision: float = PRECISION) -> Iterator[Bounds]:
-    """The ratio of its two parts at the same step (M16), where noise does not hide the gradient; few digits allow a range."""
+    """The logged scale is the ratio of its two parts at that step (M16), if noise does not hide the gradient.
+
+    Few digits widen the range.
+    """
     steps, columns = shared_points([run.scalar(f"grad_noise_{part}") for part in ("scale", "trace", "signal")])
     claimed, trace, signal = columns.T
     half = rounding(signal)
@@ -325,15 +329,15 @@ def _grad_noise_scale(run: Run, *, precision: float = PRECISION) -> Iterator[Bou
 
 
 def recent_range(run: Run, steps: Steps, *, window: int = 50, wider: float = 0.5) -> tuple[Floats, Floats]:
-    """Return the range in which a training loss of each step lies, whatever average it is; NaN before the first loss.
+    """Return the range in which any average of the recent training loss lies, at each step; NaN before the first loss.
 
-    It goes over the last `window` logged losses and the logged average, and is made `wider` by half on both sides, for
-    steps between the lines have losses too.
+    It covers the last `window` logged losses and the logged average, and is made `wider` by half on both sides, because steps
+    between the log lines have losses too.
 
     Args:
         run: The run.
         steps: Shape (T,).
-        window: Points looked back on.
+        window: Number of past points.
         wider: Share of the range added on each side.
     """
     loss_steps, losses = _column(train_loss_raw(run))
@@ -350,7 +354,7 @@ def recent_range(run: Run, steps: Steps, *, window: int = 50, wider: float = 0.5
 
 
 def rounding(values: Floats) -> Floats:
-    """Return half of the smallest step that each number and those before it were written in, shape (T,)."""
+    """Return half of the smallest rounding step so far of each number, shape (T,)."""
     return np.minimum.accumulate(resolution(values)) / 2 if len(values) else values
 
 

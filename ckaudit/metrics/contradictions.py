@@ -1,4 +1,4 @@
-"""Logged numbers that can be recomputed, and the nearest value that their raw numbers allow; what bounds those of progress."""
+"""Logged numbers that can be recomputed, with the nearest value that raw numbers allow; the bounds of progress and speed."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ from ckaudit.run.series import Floats, Mask, Series, Steps, at, single
 # Claims about progress and speed: counts, phases, rates and throughput, against counters and the clock.
 @claim("lr_phase", reads=[])
 def _lr_phase(run: Run, *, slack: float = 1.0) -> Iterator[Bounds]:
-    """Steps over the planned warm-up in percent (M07), capped at 100 or not, of this step or the one before."""
+    """The logged phase is the step over the planned warm-up in percent (M07), capped at 100 or not, give or take a step."""
     planned = run.manifest.warmup_steps if run.manifest else UNSET
     if planned is UNSET or not planned:
         return
@@ -29,7 +29,7 @@ def _lr_phase(run: Run, *, slack: float = 1.0) -> Iterator[Bounds]:
 
 @claim("steps_seen", reads=[skipped_updates])
 def _steps_seen(run: Run) -> Iterator[Bounds]:
-    """Attempts less skipped updates (M02), counted before or after the step, as long as every step has a line."""
+    """The logged count is attempts minus skipped updates (M02), before or after the step, as long as every step has a line."""
     skipped = _unbroken(skipped_updates(run))
     applied = (skipped.steps - np.cumsum(skipped.values[:, :1].ravel() > 0)).astype(float)
     series = single("steps_seen", "updates", skipped.steps, applied)
@@ -39,17 +39,17 @@ def _steps_seen(run: Run) -> Iterator[Bounds]:
 
 @claim("grad_clip_rate", reads=[clip_coefficient])
 def _grad_clip_rate(run: Run) -> Iterator[Bounds]:
-    """A share of clipped steps is 0 where none was so far and 1 where all were, over whatever window it is taken."""
+    """The logged share of clipped steps is 0 if none was clipped so far and 1 if all were, over any window."""
     factor = _unbroken(clip_coefficient(run))
     yield from _rate(run, "grad_clip_rate", factor, factor.values < 1, whole=1.0)
 
 
 @claim("overflow_rate", reads=[skipped_updates, loss_scale])
 def _overflow_rate(run: Run, *, often: float = 5.0) -> Iterator[Bounds]:
-    """A share of overflows is 0 where no update was skipped so far and 100 where all were, as in grad_clip_rate.
+    """The logged share of overflows is 0 if no update was skipped so far and 100 if all were, as in grad_clip_rate.
 
-    Where skipped updates were not logged: a loss scale falls with its overflows, if not with the first of them. One that
-    never fell has seen at most as many as raise it again, which is far below `often` percent.
+    If skipped updates were not logged, the loss scale decides: it falls with overflows, if not with the first one. A scale that
+    never fell has seen at most as many overflows as raise it again, which is far below `often` percent.
     """
     skipped, scale = skipped_updates(run), loss_scale(run)
     if not skipped and scale:
@@ -66,10 +66,10 @@ def _overflow_rate(run: Run, *, often: float = 5.0) -> Iterator[Bounds]:
 
 @claim("tokens_per_update", reads=["tokens_seen"])
 def _tokens_per_update(run: Run, *, precision: float = 1e-2, padding: float = 2.0) -> Iterator[Bounds]:
-    """What an update adds to the tokens seen (M01, M08), from one line to the next.
+    """The logged count is what an update adds to the tokens seen (M01, M08), from one line to the next.
 
-    It cannot be less than that. It may be more, where one of the two counts pads: up to `padding` times, for a batch that
-    is more pad than text is rare. Counters kept in float32 or rounded to thousands allow a range.
+    It cannot be less. It may be more if one of the two counts includes padding: up to `padding` times, because a batch with more
+    padding than text is rare. Counters in float32 or rounded to thousands widen the range.
     """
     steps, both = shared_points([run.scalar("tokens_per_update"), run.scalar("tokens_seen")])
     gained = increments(both)[:, 1]
@@ -80,11 +80,11 @@ def _tokens_per_update(run: Run, *, precision: float = 1e-2, padding: float = 2.
 
 @claim("step_time", reads=["time"])
 def _step_time(run: Run, *, precision: float = 0.1, waiting: float = 20.0) -> Iterator[Bounds]:
-    """A step cannot take longer than the time since the line before it: the mean over whole windows of lines, or so far.
+    """A step cannot take longer than the time since the previous line, as a mean over whole windows or over the run so far.
 
-    Where only some steps have a line, these may be the slow ones, such as those with an evaluation. A timer may leave out
-    evaluations, checkpoints and the wait for data, but not nineteen twentieths of the time between two usual lines:
-    milliseconds, minutes or micro-steps do.
+    If only some steps have a line, these may be the slow ones, such as those with an evaluation. A timer may exclude evaluations,
+    checkpoints and the wait for data, but not nineteen twentieths of the time between two usual lines. A time in milliseconds, in
+    minutes or per micro-step lies outside.
     """
     windows = _windows(run, "step_time", "time")
     usual = 1 / _usual_speed(run, windows, None)
@@ -94,24 +94,24 @@ def _step_time(run: Run, *, precision: float = 0.1, waiting: float = 20.0) -> It
 
 @claim("tokens_per_sec", reads=["time", "tokens_seen"])
 def _tokens_per_sec(run: Run, *, factor: float = 3.0) -> Iterator[Bounds]:
-    """Tokens over time (M39) in whole windows of lines, or so far.
+    """The logged speed is tokens over time (M39), in whole windows of lines or over the run so far.
 
-    A trainer's timer may leave out evaluations, the wait for data and what a recorder takes, and tokens may count pads: a
-    `factor` of three covers that. Tokens of one device out of eight, or of one micro-batch of as many, lie beyond.
+    A trainer's timer may exclude evaluations, the wait for data and recording, and token counts may include padding: a `factor`
+    of three covers that. Tokens of one device out of eight, or of one micro-batch out of eight, lie outside.
     """
     yield _throughput(run, "tokens_per_sec", 1.0, factor)
 
 
 @claim("mfu", reads=["time", "tokens_seen"])
 def _mfu(run: Run, *, factor: float = 3.0) -> Iterator[Bounds]:
-    """Tokens per second times work over peak (M41), with the same `factor` as tokens_per_sec; percent lie beyond."""
+    """The logged utilisation is tokens per second times work over peak (M41), within a `factor`; percent lie outside."""
     work, peak = (run.manifest.flops_per_token, run.manifest.peak_flops) if run.manifest else (UNSET, UNSET)
     if isinstance(work, (int, float)) and isinstance(peak, (int, float)) and peak > 0:
         yield _throughput(run, "mfu", work / peak, factor)
 
 
 def _throughput(run: Run, name: str, unit: float, factor: float) -> Bounds:
-    """Compare median claims with the throughput of each window, times `unit`: its mean, its usual one, and the mean so far."""
+    """Compare median claims with the throughput of each window, times `unit`: its mean, its median, and the mean so far."""
     windows = _windows(run, name, "tokens_seen")
     with np.errstate(all="ignore"):
         mean, so_far = windows.gained.sum(axis=1) / windows.passed.sum(axis=1), windows.total[2] / windows.total[0]
@@ -122,12 +122,12 @@ def _throughput(run: Run, name: str, unit: float, factor: float) -> Bounds:
 
 
 def _usual_speed(run: Run, windows: "_Windows", counter: str | None) -> Floats:
-    """Return the median gain per second from line to line in each window, shape (W,): of all lines, also those without a claim.
+    """Return the median gain per second between lines in each window, shape (W,), including lines without a claim.
 
     Args:
         run: The run.
-        windows: Where they begin and end.
-        counter: What is gained; None: steps.
+        windows: First and last steps of the windows.
+        counter: The counter that grows; None: steps.
     """
     steps, lines = shared_points([run.scalar("time"), run.scalar(counter or "time")])
     passed, gained = increments(lines).T
@@ -139,16 +139,16 @@ def _usual_speed(run: Run, windows: "_Windows", counter: str | None) -> Floats:
 
 
 class _Windows(Struct, frozen=True, eq=False):
-    """Lines in windows of equal number, side by side, each with what there was since the line before.
+    """Consecutive windows of equally many lines, with the increments since the line before each line.
 
     Attributes:
         begins: Step of the line before each window, shape (W,).
         ends: Last step of each window, shape (W,).
-        claimed: What was logged, shape (W, N), as all that follow.
-        passed: Seconds; NaN at a restart and where the clock went back.
+        claimed: Logged values, shape (W, N), like all that follow.
+        passed: Seconds; NaN at a restart or if the clock went back.
         apart: Steps.
-        gained: Of the counter asked for.
-        total: Seconds, steps and gain since the first line, restarts left out, shape (3, W, N).
+        gained: Increments of the counter.
+        total: Seconds, steps and gain since the first line, without restarts, shape (3, W, N).
     """
 
     begins: Steps
@@ -161,14 +161,14 @@ class _Windows(Struct, frozen=True, eq=False):
 
 
 def _windows(run: Run, name: str, counter: str, *, window: int = 50, digits: float = 10.0) -> _Windows:
-    """Cut the lines that have a claim, a time and a counter.
+    """Cut the lines that have a claim, a time and a counter into windows.
 
     Args:
         run: The run.
         name: The claim.
         counter: The counter.
-        window: Lines in a window.
-        digits: A window must last that many of the smallest digit of the clock, or it says nothing of speed.
+        window: Lines per window.
+        digits: A window must last that many times the smallest digit of the clock to measure speed.
     """
     steps, lines = shared_points([run.scalar(name), run.scalar("time"), run.scalar(counter)])
     added = increments(lines)
@@ -199,7 +199,7 @@ def _rate(run: Run, name: str, source: Series, hits: Mask, *, whole: float = 100
 
 
 def _unbroken(series: Series) -> Series:
-    """Return the first part of a series, in which every step from 1 on has a finite point."""
+    """Return the first part of a series in which every step from 1 on has a finite point."""
     if not series:
         return series
     steps = series.steps[series.finite[:, 0]]
@@ -209,7 +209,7 @@ def _unbroken(series: Series) -> Series:
 
 
 def _round_numbers(values: Floats) -> Floats:
-    """Return the power of ten in which a count was rounded so far, 0 where it is odd to ten, shape (T,)."""
+    """Return the power of ten to which a count was rounded so far, 0 if it was not, shape (T,)."""
     powers = np.zeros(len(values))
     for power in range(1, 13):
         whole = np.logical_and.accumulate(values % 10.0**power == 0)
@@ -217,30 +217,29 @@ def _round_numbers(values: Floats) -> Floats:
     return powers
 
 
-# Every claim, those of `claims` included, as a metric.
+# Every claim as a metric, including those of `claims`.
 _READS = tuple(dict.fromkeys(path for claim in CLAIMS.values() for path in claim.reads))
 _SOURCE = "catalogue, the definition of each name"
 
 
 @metric(unit="1", reads=_READS, source=_SOURCE)
 def claimed_value(run: Run) -> Series:
-    r"""What the trainer logged of each number that can be recomputed, where it can be.
+    r"""Logged values of all numbers that can be recomputed, at the steps where they can be.
 
     $$c_t$$
 
-    Shape (T, K): steps by names, "val_ppl"; each in its own unit. Speeds are means or medians over 50 lines, at the last
-    of them.
+    Shape (T, K): steps by names, "val_ppl"; each in its own unit. Speeds are means or medians over 50 lines, at the last line.
     """
     return as_table("claimed_value", [(bounds.label, bounds.steps, bounds.claimed) for bounds in every_bound(run)])
 
 
 @metric(unit="1", reads=_READS, source=_SOURCE)
 def nearest_allowed_value(run: Run) -> Series:
-    r"""What the raw numbers of the same run allow each logged number to be, at the nearest.
+    r"""The value nearest to each logged number that the raw numbers of the run allow.
 
     $$\min(\max(c_t, l_t), h_t)$$
 
-    Shape (T, K): as claimed_value, and equal to it where nothing is contradicted. The range from $l$ to $h$ holds rounding
-    and every convention that the catalogue leaves open: which average of a loss, whether pads count, what a timer leaves out.
+    Shape (T, K): as claimed_value, and equal to it where there is no contradiction. The range from $l$ to $h$ includes rounding
+    and every convention that the catalogue leaves open: which average of a loss, whether padding counts, what a timer excludes.
     """
     return as_table("nearest_allowed_value", [(bounds.label, bounds.steps, bounds.nearest) for bounds in every_bound(run)])

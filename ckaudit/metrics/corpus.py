@@ -1,4 +1,4 @@
-"""The corpus: what the training data was made of, as whoever built or sampled it logged."""
+"""The corpus: the composition of the training data, as logged by whoever built or sampled it."""
 
 from ckaudit.metrics.metric import metric
 from ckaudit.run.run import Run
@@ -11,7 +11,7 @@ def source_mix_share(run: Run) -> Series:
 
     $$s_k = n_k / \textstyle\sum_j n_j$$
 
-    Shape (T, K): logged steps by sources, "source_mix_share/web"; a row sums to 1 where every source was logged.
+    Shape (T, K): logged steps by sources, "source_mix_share/web"; a row sums to 1 if every source is logged.
     """
     return run.scalar("source_mix_share")
 
@@ -29,30 +29,30 @@ def language_share(run: Run) -> Series:
 
 @metric(unit="%", reads=["filter_reject_rate"], source="catalogue M31; Rae et al. 2021, appendix A", memory=1)
 def filter_reject_rate(run: Run) -> Series:
-    r"""Share of the documents that each filter of the data pipeline refused.
+    r"""Share of the documents that each filter of the data pipeline rejected.
 
     $$100 \cdot \text{rejected}_f / \text{seen}_f$$
 
-    Shape (T, F): logged steps by filters, "filter_reject_rate/length". To `ckaudit data`, where some documents name a filter,
-    one that names none was kept.
+    Shape (T, F): logged steps by filters, "filter_reject_rate/length". `ckaudit data` counts a document without a filter as kept
+    if other documents name one.
     """
     return run.scalar("filter_reject_rate")
 
 
 @metric(unit="bytes/token", reads=["bytes_per_token"], source="catalogue M32", memory=1)
 def bytes_per_token(run: Run) -> Series:
-    r"""How much text a token stands for.
+    r"""Mean number of text bytes per token.
 
     $$\text{bytes of UTF-8} / \text{tokens}$$
 
-    Shape (T, K): logged steps, by sources where the log tells them apart.
+    Shape (T, K): logged steps, by sources if the log distinguishes them.
     """
     return run.scalar("bytes_per_token")
 
 
 @metric(unit="tokens", reads=["seq_len_p50_p95"], source="catalogue M33", memory=1)
 def seq_len_p50_p95(run: Run) -> Series:
-    r"""Length of a usual and of a long sequence before packing.
+    r"""Median and 95th percentile of the sequence length before packing.
 
     $$P_{50}, \quad P_{95}$$
 
@@ -78,8 +78,8 @@ def near_dup_rate(run: Run) -> Series:
 
     $$100 \cdot \tfrac1N \sum_d \mathbb{1}[\,\max_{e \ne d} J(d, e) \ge j\,]$$
 
-    Shape (T, K): logged steps, by sources where the log tells them apart; J is the Jaccard similarity of their shingles.
-    `ckaudit data` takes runs of five words, in small letters, and j = 0.8.
+    Shape (T, K): logged steps, by sources if the log distinguishes them; J is the Jaccard similarity of their shingles. `ckaudit
+    data` uses five lower-case words per shingle and j = 0.8.
     """
     return run.scalar("near_dup_rate")
 
@@ -90,8 +90,8 @@ def train_val_overlap(run: Run) -> Series:
 
     $$100 \cdot \tfrac1N \sum_{v} \mathbb{1}[\,\max_{d \in train} J(v, d) \ge j\,]$$
 
-    Shape (T, K): logged steps, by held-out sets where the log tells them apart. Above 4 % in some standard sets.
-    J is the Jaccard similarity of their shingles: `ckaudit data` takes runs of five words, in small letters, and j = 0.8.
+    Shape (T, K): logged steps, by held-out sets if the log distinguishes them. Above 4 % in some standard sets. J is the Jaccard
+    similarity of their shingles: `ckaudit data` uses five lower-case words per shingle and j = 0.8.
     """
     return run.scalar("train_val_overlap")
 
@@ -102,7 +102,7 @@ def doc_repeat_hotspots(run: Run) -> Series:
 
     $$|\{d : d \equiv c\}|$$
 
-    Shape (T, K): logged steps by clusters, one column where only the largest was logged. One sentence of 61 words stood
-    over 60,000 times in a public corpus.
+    Shape (T, K): logged steps by clusters, one column if only the largest is logged. A public corpus held one sentence of 61
+    words over 60,000 times.
     """
     return run.scalar("doc_repeat_hotspots")

@@ -1,4 +1,4 @@
-"""Counters and clocks: what was added from one line of the log to the next, sessions kept apart."""
+"""Counters and clocks: increments between log lines, with sessions kept apart."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from ckaudit.run.series import Floats, Mask, Series, Steps
 
 
 def shared_points(counters: Sequence[Series]) -> tuple[Steps, Floats]:
-    """Return the steps at which all counters hold a number, shape (T,), and their first columns there, shape (T, K)."""
+    """Return the steps at which all counters are finite, shape (T,), and their first columns there, shape (T, K)."""
     first = counters[0]
     if not all(counter.labels for counter in counters):
         return first.steps[:0], np.empty((0, len(counters)))
@@ -25,17 +25,17 @@ def shared_points(counters: Sequence[Series]) -> tuple[Steps, Floats]:
 
 
 def increments(values: Floats) -> Floats:
-    """Return what each row adds to the one before, NaN in the first: shape as given."""
+    """Return the difference of each row to the one before, NaN in the first row; shape as given."""
     return np.diff(values, axis=0, prepend=np.full_like(values[:1], np.nan))
 
 
 def session_starts(run: Run) -> Floats:
-    """Return the start of each session that run.json lists, in Unix seconds, in order of time."""
+    """Return the start of each session in run.json, in Unix seconds, sorted."""
     sessions = run.manifest.sessions if run.manifest else UNSET
     return np.array(sorted(session.start for session in sessions or () if isinstance(session.start, (int, float))), float)
 
 
 def is_restart(run: Run, times: Floats) -> Mask:
-    """Tell which of the lines written at `times`, shape (T,), are the first of a session that run.json lists."""
+    """Tell which of the lines written at `times`, shape (T,), are the first of a session in run.json."""
     begun = np.searchsorted(session_starts(run), times, side="right")
     return np.asarray(np.diff(begun, prepend=begun[:1]) > 0)

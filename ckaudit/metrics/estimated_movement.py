@@ -1,4 +1,4 @@
-"""How far weights have come, as far as the statistics and the sampled elements in checkpoints show it."""
+"""How far weights have moved, estimated from statistics and sampled elements in checkpoints."""
 
 import math
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ Since = Literal["first", "previous"]
 
 
 def change(series: Series, size: Series, since: Since) -> Series:
-    """Return how far each column has come since its first finite row or the one before, over the tensor's root mean square.
+    """Return each column's move since its first finite row or the row before, relative to the tensor's root mean square.
 
     Args:
         series: A statistic of each tensor, labelled by the tensor or by one of its percentiles.
         size: Root mean square of each tensor's elements; the largest so far counts.
-        since: What it is held against.
+        since: The row that it is compared with.
     """
     scales, moved = _scales(series, size), np.full(series.values.shape, np.nan)
     if series.finite.all():
@@ -37,7 +37,7 @@ def change(series: Series, size: Series, since: Since) -> Series:
 
 
 def _scales(series: Series, size: Series) -> Floats:
-    """Return the largest root mean square so far of the tensor of each cell; NaN where it is not known."""
+    """Return the largest root mean square so far of each cell's tensor; NaN if unknown."""
     scales = np.full(series.values.shape, np.nan)
     if not len(size.steps):
         return scales
@@ -54,12 +54,12 @@ def _scales(series: Series, size: Series) -> Floats:
 
 
 def tensor_of(label: str) -> str:
-    """Return the tensor that a label is of: itself, or the one whose percentile it is."""
+    """Return the tensor of a label: the label itself, or the tensor of a percentile."""
     return label.partition("/percentile.")[0]
 
 
 def by_tensor(series: Series) -> Series:
-    """Return the largest of each tensor's columns, such as its percentiles."""
+    """Return the maximum over each tensor's columns, such as its percentiles."""
     names = [tensor_of(label) for label in series.labels]
     place = {name: column for column, name in enumerate(dict.fromkeys(names))}
     if not place:
@@ -73,7 +73,7 @@ def by_tensor(series: Series) -> Series:
 
 
 def grid_movement(grids: Grids, since: Since) -> Series:
-    """Return how far the sampled elements of each tensor have come since its first grid or the one before, relative to them."""
+    """Return the move of each tensor's sampled elements since its first grid or the one before, relative to their norm."""
     reference: dict[str, tuple[Floats, float]] = {}
     cells: list[float] = []
     for label, values in zip(grids.labels, grids.values, strict=True):
@@ -86,7 +86,7 @@ def grid_movement(grids: Grids, since: Since) -> Series:
 
 
 def series_of_grids(name: str, grids: Grids, cells: Sequence[float]) -> Series:
-    """Return a number of each grid as a table, shape (C, P); NaN is not recorded."""
+    """Return a number per grid as a table, shape (C, P); NaN counts as not recorded."""
     steps, labels = np.array(sorted(set(grids.steps)), np.int64), tuple(dict.fromkeys(grids.labels))
     rows, columns = {int(step): row for row, step in enumerate(steps)}, {label: column for column, label in enumerate(labels)}
     table = np.full((len(steps), len(labels)), np.nan)
@@ -101,7 +101,7 @@ def _norm(values: Floats) -> float:
 
 
 def largest_of(several: Sequence[Series]) -> Series:
-    """Return the largest of several tables cell by cell, where any is recorded."""
+    """Return the cell-wise maximum of several tables over the recorded values."""
     series = several[0] if several else empty("largest")
     for other in several[1:]:
         if not series or not other:
@@ -128,7 +128,7 @@ def cells_like(like: Series, other: Series) -> Floats:
 
 
 def is_coarse(values: Floats, *, digits: int = 5) -> Mask:
-    """Tell which numbers have so few significant digits that a small change would not show in them.
+    """Tell which numbers have so few significant digits that a small change would not show.
 
     >>> is_coarse(np.array([0.0012, 0.123456789, 0.0, 1.0])).tolist()
     [True, False, True, True]

@@ -1,4 +1,4 @@
-"""Evaluations: perplexity, the onset of overfitting, small benchmarks, and whether they still measure the same thing."""
+"""Evaluations: perplexity, onset of overfitting, small benchmarks, and whether the evaluations stay comparable."""
 
 import numpy as np
 from msgspec import UNSET
@@ -12,7 +12,7 @@ from ckaudit.run.series import Floats, Series, empty, single
 
 
 def accuracy_shares(values: Floats) -> Floats:
-    """Return accuracies as shares, which many log in percent.
+    """Return accuracies as shares; many writers log percent.
 
     >>> accuracy_shares(np.array([62.0, 93.5])).tolist()
     [0.62, 0.935]
@@ -22,12 +22,12 @@ def accuracy_shares(values: Floats) -> Floats:
 
 @metric(unit="1", reads=[val_loss, "val_ppl"], source="catalogue M54", memory=1)
 def val_ppl(run: Run) -> Series:
-    r"""Perplexity on held-out text: among how many equally likely tokens the model hesitates.
+    r"""Perplexity on held-out text: the number of equally likely tokens that the loss corresponds to.
 
     $$\exp(L_{val})$$
 
-    Shape (E, V): evaluations by held-out sets. The logged perplexity counts where no loss was. Not made of a loss that is not
-    one of tokens.
+    Shape (E, V): evaluations by held-out sets. The logged perplexity is used where there is no loss. A loss that is not over
+    tokens is not converted.
     """
     if run.loss_kind == "other":
         return run.scalar("val_ppl")
@@ -44,9 +44,9 @@ def divergence_step(run: Run) -> Series:
 
     $$t^* = \min \{ t : g(t_2) > g(t_1) \; \text{for all evaluations} \; t \le t_1 < t_2 \}, \quad t \ge t_{best}$$
 
-    Shape (E, 1): at each evaluation the step that is known by then; of more than 500 evaluations, at some of them. Noise of
-    the gap does not end a widening, and the held-out loss must have risen, as `divergence.divergence_step` says. NaN
-    where the losses have not parted; not recorded without a training loss.
+    Shape (E, 1): at each evaluation the step that is known by then; at some of them if there are more than 500. Noise of the gap
+    does not end a widening, and the held-out loss must have risen, see `divergence.divergence_step`. NaN if the losses have not
+    diverged; not recorded without a training loss.
     """
     evals, level = val_loss(run), train_loss_at_evals(run)
     if not evals or not level:
@@ -59,19 +59,19 @@ def divergence_step(run: Run) -> Series:
 
 
 def last_divergence_step(run: Run) -> int | None:
-    """Return the divergence step as the whole record shows it, None where the losses have not parted."""
+    """Return the divergence step of the whole run; None if the losses have not diverged."""
     evals, level = val_loss(run), train_loss_at_evals(run)
     return onset(evals.steps, level.values[:, 0], evals.values[:, 0]) if evals and level else None
 
 
 def _looked_at(evals: int, *, every_one: int = 500) -> list[int]:
-    """Return the rows that are computed, the same ones however long the record is: every one, every second, every fourth, ..."""
+    """Return the rows to compute, independent of the length of the log: all of the first, then every second, every fourth, ..."""
     return [row for row in range(evals) if row % 2 ** max(0, (row // every_one).bit_length()) == 0]
 
 
 @metric(unit="score", reads=["microbench_score"], source="catalogue M58", memory=1, worst="low")
 def microbench_score(run: Run) -> Series:
-    r"""Score on small benchmarks that are run while the model trains.
+    r"""Score on small benchmarks that run during training.
 
     $$s_k$$
 
@@ -82,19 +82,18 @@ def microbench_score(run: Run) -> Series:
 
 @metric(unit="1", reads=["eval_artifact_hash"], source="catalogue M59, manifest MAN-5", worst="low")
 def eval_artifact_hash(run: Run) -> Series:
-    r"""Whether each evaluation used the artifact it is to be compared by: 1 for the same hash, 0 for another.
+    r"""Whether each evaluation used the expected artifact: 1 for the same hash, 0 for another.
 
     $$\mathbb{1}[\,h_t = h_0\,]$$
 
-    Shape (E, K): evaluations by artifacts, "eval_artifact_hash/wikitext". $h_0$ is what run.json says of the artifact, else
-    the hash of its first evaluation, which is then not recorded itself: there is nothing to compare it with. Scores on both
-    sides of a 0 do not compare.
+    Shape (E, K): evaluations by artifacts, "eval_artifact_hash/wikitext". $h_0$ is the hash in run.json, or else that of the
+    first evaluation, which is then not recorded itself. Scores before and after a 0 are not comparable.
     """
     planned = run.manifest.eval_artifact_hashes if run.manifest else UNSET
     hashes = run.words("eval_artifact_hash")
     series = empty("eval_artifact_hash")
     for label, words in hashes.items():
-        # Without an expected hash the first one is compared with, which is no comparison for the first itself.
+        # Without an expected hash the first one is the reference, and cannot be compared with itself.
         expected = None if planned is UNSET else planned.get(label)
         same = np.array([[word == (expected or words.values[0])] for word in words.values], float)
         if expected is None:
@@ -106,25 +105,24 @@ def eval_artifact_hash(run: Run) -> Series:
 
 @metric(unit="1", reads=["eval_in_training_mode"], source="PyTorch, Module.eval", memory=1)
 def eval_in_training_mode(run: Run) -> Series:
-    r"""Share of the passes without gradients that ran while dropout was on, or batch norm took statistics of its batch.
+    r"""Share of the passes without gradients that ran with dropout on, or with batch statistics in batch norm.
 
     $$\frac{n_{train}}{n_{train} + n_{eval}}$$
 
-    Shape (E, 1): steps before whose end the model was evaluated, passes since the step before. A pass is one call of the
-    watched model itself under `no_grad` or `inference_mode`, in training mode where any module to which the mode makes a
-    difference is. Not recorded where there was no such pass, where no module is of that kind, and where the model runs
-    compiled.
+    Shape (E, 1): steps with an evaluation; the passes since the step before count. A pass is one call of the watched model itself
+    under `no_grad` or `inference_mode`. It is in training mode if any module whose output depends on the mode is. Not recorded
+    without such a pass, without such a module, or if the model is compiled.
     """
     return run.scalar("eval_in_training_mode")
 
 
 @metric(unit="1", reads=["train_in_eval_mode"], source="PyTorch, Module.train", memory=1)
 def train_in_eval_mode(run: Run) -> Series:
-    r"""Whether a step was trained in evaluation mode, without dropout and with statistics of batch norm that stand still.
+    r"""Whether a step trained in evaluation mode, without dropout and with fixed batch-norm statistics.
 
     $$\mathbb{1}[\text{every pass with gradients, the model and all its parts in evaluation mode}]$$
 
-    Shape (T, 1): steps with a call of the watched model itself. Not recorded where there was no such pass, where no module
-    computes something else in evaluation mode, and where the model runs compiled.
+    Shape (T, 1): steps with a call of the watched model itself. Not recorded without such a pass, if no module's output depends
+    on the mode, or if the model is compiled.
     """
     return run.scalar("train_in_eval_mode")

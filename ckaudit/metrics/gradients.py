@@ -1,4 +1,4 @@
-"""Gradients: how much of them reaches each tensor and each block."""
+"""Gradients: how much gradient reaches each tensor and each block."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -17,16 +17,16 @@ def gradient_norm(run: Run) -> Series:
 
     $$g_p = \lVert \nabla_p L \rVert_F$$
 
-    Shape (C, P): checkpoints by tensors. Not recorded where a tensor took no gradient or it lives elsewhere (sharded
-    optimizers); NaN where an element was NaN.
+    Shape (C, P): checkpoints by tensors. Not recorded if a tensor has no gradient or is stored elsewhere (sharded optimizers);
+    NaN if an element is NaN.
     """
     return run.series("gradients", "norm")
 
 
 def _with_idle_experts(run: Run) -> Series:
-    """Return `gradient_norm`, with 0 for experts that no token went to: other experts have a gradient there, they have none.
+    """Return `gradient_norm` with 0 for experts without a gradient at checkpoints where other experts have one.
 
-    An expert that lives elsewhere is recorded at no checkpoint, and stays so.
+    An expert that is stored elsewhere is recorded at no checkpoint, and stays unrecorded.
     """
     norms = gradient_norm(run)
     experts = norms.only(run.tensors.is_expert)
@@ -41,8 +41,8 @@ def grad_global_norm(run: Run) -> Series:
 
     $$g = \sqrt{\textstyle\sum_p \lVert \nabla_p L \rVert_F^2}$$
 
-    Shape (T, 1): logged steps; checkpoints fill what the log lacks. Made from tensors only where every tensor was
-    recorded that ever is, experts without a token aside; NaN where one was NaN.
+    Shape (T, 1): logged steps; checkpoints fill what the log lacks. Computed from tensors only if every tensor with a gradient so
+    far is recorded, except experts without a token; NaN if one is NaN.
     """
     series = total(_with_idle_experts(run), "grad_global_norm")
     return filled(logged_as(run, "grad_global_norm"), series)
@@ -54,9 +54,9 @@ def block_gradient_norm(run: Run) -> Series:
 
     $$g_\ell = \sqrt{\textstyle\sum_{p \in \ell} \lVert \nabla_p L \rVert_F^2}$$
 
-    Shape (C, L): checkpoints by blocks, from the input to the output; embedding, head and final norm are not blocks.
-    Not recorded where any of a block's parameters was not, experts without a token aside, nor in the first steps of a block
-    that begins behind a factor of zero and has a gradient as soon as that has moved; NaN where one was NaN.
+    Shape (C, L): checkpoints by blocks, from the input to the output; embedding, head and final norm are not blocks. Not recorded
+    if any of a block's parameters is not, except experts without a token, nor in the first steps of a block behind a factor that
+    starts at zero, which gets a gradient as soon as the factor moves; NaN if one is NaN.
     """
     norms = _with_idle_experts(run)
     blocks = _without_first_zeros(norms.grouped(run.tensors.blocks(norms.labels), root_sum_square))
@@ -64,7 +64,7 @@ def block_gradient_norm(run: Run) -> Series:
 
 
 def _without_first_zeros(norms: Series, *, first_steps: int = 20) -> Series:
-    """Return norms without the exact zeros that end within the first steps: a product has no gradient while a factor is zero."""
+    """Return norms without exact zeros that end within the first steps: a product has no gradient while one factor is zero."""
     alive = np.maximum.accumulate(norms.recorded & (norms.values != 0), axis=0)
     late = (norms.steps > first_steps)[:, None]
     begins = alive.any(axis=0) & ~(norms.recorded & ~alive & late).any(axis=0)
@@ -74,16 +74,16 @@ def _without_first_zeros(norms: Series, *, first_steps: int = 20) -> Series:
 
 @metric(unit="1", reads=[block_gradient_norm], source="playbook D4.2", memory=1)
 def waterfall_ratio(run: Run, *, min_block_share: float = 1e-12) -> Series:
-    r"""How many times less gradient a block gets than the last block.
+    r"""Gradient norm of the last block relative to that of each block.
 
     $$w_\ell = g_L / \max(g_\ell, \epsilon\,g_L)$$
 
-    Shape (C, L): checkpoints by blocks, from the input to the output; the last of each list of blocks is 1, as an encoder's
-    beside a decoder. Not recorded where that has no gradient at all; NaN where either norm is not finite.
+    Shape (C, L): checkpoints by blocks, from the input to the output; the last block of each list, such as encoder and decoder,
+    is 1. Not recorded if that block has no gradient at all; NaN if either norm is not finite.
 
     Args:
         run: The run.
-        min_block_share: A block without any gradient counts as this share of the last, so that the ratio stays a number.
+        min_block_share: A block without any gradient counts as this share of the last, so that the ratio stays finite.
     """
     norms = block_gradient_norm(run)
     if not norms:
@@ -103,8 +103,8 @@ def gradient_share(run: Run) -> Series:
 
     $$s_p = \lVert \nabla_p L \rVert^2 / \textstyle\sum_q \lVert \nabla_q L \rVert^2$$
 
-    Shape (C, P): checkpoints by tensors; a row sums to 1. Not recorded where any tensor was not that ever is, experts
-    without a token aside, nor where the whole gradient is 0; NaN in the whole row where one norm is not finite.
+    Shape (C, P): checkpoints by tensors; a row sums to 1. Not recorded if any tensor with a gradient so far is not, except
+    experts without a token, nor if the whole gradient is 0; NaN in the whole row if one norm is not finite.
     """
     norms = _with_idle_experts(run)
     whole = total(norms, "all")
@@ -118,12 +118,12 @@ def gradient_share(run: Run) -> Series:
 
 @metric(unit="1", reads=["top_gradient_share", gradient_share], source="playbook TRI-3 and D4.4", memory=1)
 def top_gradient_share(run: Run) -> Series:
-    r"""Share of the largest tensor in the squared gradient norm.
+    r"""Share of the tensor with the largest gradient in the squared gradient norm.
 
     $$s = \max_p s_p$$
 
-    Shape (T, 1): logged steps; checkpoints fill what the log lacks. gradient_share says which tensor it is.
-    Not recorded and NaN as in gradient_share.
+    Shape (T, 1): logged steps; checkpoints fill what the log lacks. gradient_share shows which tensor it is. Not recorded and NaN
+    as in gradient_share.
     """
     shares = gradient_share(run)
     largest: Floats = np.max(np.where(shares.recorded, shares.values, -np.inf), axis=1, initial=-np.inf)
@@ -138,8 +138,8 @@ def grad_to_weight(run: Run) -> Series:
 
     $$\rho_p = \lVert \nabla_p L \rVert_F / \lVert W_p \rVert_F$$
 
-    Shape (C, P): checkpoints by tensors. The weights are those after the update of the same step. Not recorded where
-    the tensor is all zero; NaN where either norm is NaN.
+    Shape (C, P): checkpoints by tensors. The weights are those after the update of the same step. Not recorded if the tensor is
+    all zero; NaN if either norm is NaN.
     """
     return ratio(gradient_norm(run), weight_norm(run))
 
@@ -150,20 +150,20 @@ def gradient_zero_fraction(run: Run) -> Series:
 
     $$z_p = \tfrac1n \sum_i \mathbb{1}[\,G_{p,i} = 0\,]$$
 
-    Shape (C, P): checkpoints by tensors, 0 to 1. An embedding's is near 1, for most tokens are not in a batch.
+    Shape (C, P): checkpoints by tensors, 0 to 1. Near 1 for an embedding, because most tokens do not occur in a batch.
     """
     return run.series("gradients", "zero_fraction")
 
 
 @metric(unit="1", reads=["grad_carried_over"], source="PyTorch, Optimizer.zero_grad", memory=1)
 def grad_carried_over(run: Run) -> Series:
-    r"""Share of the gradient that earlier steps have left where the backward passes of a step add theirs.
+    r"""Share of the gradient left by earlier steps when the backward passes of a step add theirs.
 
     $$c = \max_p \frac{\lVert G_p^{old} \rVert}{\lVert G_p^{old} \rVert + \lVert G_p^{new} \rVert}$$
 
-    Shape (T, 1): steps with a checkpoint or vital signs; p are a few small tensors. 0 where gradients were cleared, a half
-    where as much is left as is added. Not recorded where nothing tells which updates came before, where ranks hold
-    gradients in parts or they live elsewhere, nor where one is not finite.
+    Shape (T, 1): steps with a checkpoint or vital signs; p are a few small tensors. 0 if gradients were cleared, a half if as
+    much is left as is added. Not recorded if the updates before are unknown, if gradients are sharded over ranks or stored
+    elsewhere, or if one is not finite.
     """
     return run.scalar("grad_carried_over")
 
@@ -174,6 +174,6 @@ def boxed_gradient_norm(run: Run) -> Series:
 
     $$\lVert G_p \rVert_F$$
 
-    Shape (B, P): the last steps before each event, by tensors; between events nothing is recorded. NaN where it was NaN.
+    Shape (B, P): the last steps before each event, by tensors; nothing is recorded between events. NaN if the norm is NaN.
     """
     return run.value("history.gradient_norms.*")

@@ -1,4 +1,4 @@
-"""Hardware: what the accelerators did with a step, as the trainer measured it, else as each rank's own file tells."""
+"""Hardware: what the accelerators do during a step, as measured by the trainer or else from per-rank files."""
 
 import numpy as np
 
@@ -12,12 +12,12 @@ from ckaudit.run.series import Series
 
 @metric(unit="%", reads=["gpu_util"], source="catalogue M42; NVML, utilization rates", memory=1, worst="low")
 def gpu_util(run: Run) -> Series:
-    r"""Share of the time in which the accelerator was running any kernel at all.
+    r"""Share of the time in which the accelerator runs any kernel.
 
     $$100 \cdot \frac{\text{time with a kernel running}}{\text{time}}$$
 
-    Shape (T, D): logged steps by devices, as logged; one column where the log does not tell devices apart. High says
-    little, for one small kernel at a time is enough; low with long steps is a stall.
+    Shape (T, D): logged steps by devices, as logged; one column if the log does not distinguish devices. A high value means
+    little, because one small kernel at a time suffices; a low value with long steps is a stall.
     """
     return run.scalar("gpu_util")
 
@@ -28,13 +28,13 @@ def gpu_mem_used(run: Run) -> Series:
 
     $$\max_r m_r$$
 
-    Shape (T, D): logged steps by devices, as logged; where nothing was, the fullest rank at each checkpoint.
+    Shape (T, D): logged steps by devices, as logged; if nothing is logged, the fullest rank at each checkpoint.
     """
     return run.scalar("gpu_mem_used") or across(rank_memory(run), np.nanmax, "gpu_mem_used", "bytes")
 
 
 def _share(run: Run, part: str, name: str) -> Series:
-    """Return the mean over ranks of a part of the step over the step, else what was logged under `name`."""
+    """Return the mean over ranks of a part's share of the step time, or else what is logged under `name`."""
     shares = ratio(run.value(f"rank_facts.{part}"), run.value("rank_facts.step_time"))
     return filled(across(shares, np.nanmean, name, "1"), logged_as(run, name))
 
@@ -47,8 +47,8 @@ def dataloader_stall_frac(run: Run) -> Series:
 
     $$\tfrac1R \sum_r t^{input}_r / t_r$$
 
-    Shape (T, 1), 0 to 1: checkpoints with files of ranks, the mean over ranks; logged steps elsewhere. A rank's step is
-    its own time, without waiting for other ranks.
+    Shape (T, 1), 0 to 1: checkpoints with per-rank files, the mean over ranks; logged steps elsewhere. The step time of a rank
+    excludes waiting for other ranks.
     """
     return _share(run, "input_time", "dataloader_stall_frac")
 

@@ -1,4 +1,4 @@
-"""What attention heads do, and which of them do the same, from sampled maps where a checkpoint does not say."""
+"""Kind and similarity of attention heads, from sampled maps if a checkpoint does not record them."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -17,12 +17,12 @@ GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_g
 OF_HEADS = ("attention.*.entropy_per_head", "attention.*.max_attn_per_head")
 
 AT_ONCE = 1 << 17
-"""Elements that are measured together: a megabyte, which a processor's cache holds."""
+"""Elements that are measured together: a megabyte, which fits into a processor's cache."""
 
 KINDS: tuple[HeadKind, ...] = get_args(HeadKind)
 
 UNIFORM_ABOVE = 0.95
-"""Normalized entropy of a uniform head, the recorder's own bound."""
+"""Normalized entropy above which a head is uniform, the recorder's own limit."""
 SMALLEST = float(np.finfo(np.float64).tiny)
 
 
@@ -32,8 +32,8 @@ def head_similarity(run: Run) -> Series:
 
     $$\max_{g \ne h} \frac{\langle A_h, A_g \rangle}{\lVert A_h \rVert \lVert A_g \rVert}$$
 
-    Shape (C, H): checkpoints by query heads, 0 to 1. Of whole maps where the checkpoint says it, else of the sampled grids
-    of 32 by 32. Not recorded for a single head.
+    Shape (C, H): checkpoints by query heads, 0 to 1. From whole maps if the checkpoint records it, else from the sampled grids of
+    32 by 32. Not recorded for a single head.
     """
     return filled(run.series("attention", "nearest_similarity_per_head"), of_own_maps(run, "nearest"))
 
@@ -45,25 +45,25 @@ def head_similarity(run: Run) -> Series:
     memory=1,
 )
 def head_kind(run: Run) -> Series:
-    r"""What each head mostly follows: 0 positional, 1 first token, 2 diagonal, 3 uniform, 4 content.
+    r"""Kind of position that each head mostly attends to: 0 positional, 1 first token, 2 diagonal, 3 uniform, 4 content.
 
     $$\text{uniform: } H / \log K > 0.95, \quad \text{else the place with } \tfrac1Q \sum_q \alpha_{q,\cdot} > \tfrac12$$
 
-    Shape (C, H): checkpoints by query heads. As the checkpoint says, else from the sampled grids, whose rows are scaled to
-    sum to 1: first token and diagonal are the share of these columns, positional that of any other distance of up to 8
-    samples. Of sequences longer than 32 a grid sees every n-th key, so that a head of the previous token looks like content.
+    Shape (C, H): checkpoints by query heads. From the checkpoint, else from the sampled grids with rows scaled to sum to 1: first
+    token and diagonal are the share of these columns, positional that of any other distance of up to 8 samples. For sequences
+    longer than 32 a grid holds every n-th key, so a head that attends to the previous token looks like content.
     """
     return filled(run.series("attention", "kind_per_head"), of_own_maps(run, "kinds"))
 
 
 @metric(unit="1", reads=[*GRIDS, *OF_HEADS], source="playbook D2.5 and D3.1", memory=1)
 def sampled_evenness(run: Run) -> Series:
-    r"""Entropy of each head's sampled map, relative to that of looking everywhere alike.
+    r"""Entropy of each head's sampled map, relative to that of uniform attention.
 
     $$h = \tfrac{1}{|Q|} \sum_q H_q / \log K_q$$
 
-    Shape (C, H): checkpoints by query heads, 0 to 1; K are the sampled keys that a query sees. It needs no number of keys, but
-    sees every n-th key only. Not recorded where the head's own entropy and largest weight say that the map is not its own.
+    Shape (C, H): checkpoints by query heads, 0 to 1; K are the sampled keys that a query sees. It does not need the number of
+    keys, but covers only every n-th key. Not recorded if the head's own entropy and largest weight contradict the map.
     """
     return of_own_maps(run, "evenness")
 
@@ -74,7 +74,7 @@ def sampled_upper_mass(run: Run) -> Series:
 
     $$\tfrac{1}{|Q|} \sum_q \sum_{k > q} \alpha_{q,k} \,/\, \sum_k \alpha_{q,k}$$
 
-    Shape (C, H): checkpoints by query heads, 0 to 1; of square maps alone, in which the n-th query is the n-th key.
+    Shape (C, H): checkpoints by query heads, 0 to 1; only for square maps, in which the n-th query is the n-th key.
     """
     return of_own_maps(run, "later")
 
@@ -85,8 +85,8 @@ def head_kind_share(run: Run) -> Series:
 
     $$s_k = \tfrac1H \sum_h \mathbb{1}[\,\mathrm{kind}_h = k\,]$$
 
-    Shape (C, 5): checkpoints by kinds: positional, first_token, diagonal, uniform, content; over the heads whose kind is
-    known, where those are half of the heads with an entropy or more.
+    Shape (C, 5): checkpoints by kinds: positional, first_token, diagonal, uniform, content; over the heads of known kind, if
+    those are at least half of the heads with an entropy.
     """
     kinds = head_kind(run).recorded_rows()
     heads = max(len(kinds.labels), len(run.series("attention", "entropy_per_head").labels))
@@ -98,12 +98,12 @@ def head_kind_share(run: Run) -> Series:
     return Series("head_kind_share", "1", kinds.steps, KINDS, values, np.ones(values.shape, bool))
 
 
-# Sampled maps of attention: read from the checkpoints, and held against what else is recorded of their heads.
+# Sampled attention maps, read from the checkpoints and compared with other records of their heads.
 def of_own_maps(run: Run, name: str) -> Series:
-    """Return one of `HeadNumbers` for every sampled layer, and leave out the heads that contradict their map.
+    """Return one field of `HeadNumbers` for every sampled layer, without the heads that contradict their map.
 
-    A writer may sample something else than attention, or nothing. A map is not its head's own where it is even and the head is
-    surely not, or where nearly all of the attention is on the sampled keys and yet the entropy is another.
+    A writer may sample something other than attention. A map does not belong to its head if it is uniform and the head is surely
+    not, or if nearly all attention falls on the sampled keys and the entropy still differs.
     """
     measured = run.derived("measured_maps", lambda: _measured(run))
     series = measured[name]
@@ -127,10 +127,10 @@ def _measured(run: Run) -> dict[str, Series]:
 def _foreign(
     run: Run, maps: dict[str, Series], *, twice: float = 2.0, near: float = UNIFORM_ABOVE, apart: float = 1.3, nats: float = 0.3
 ) -> Series:
-    """Return 1 for each head whose map is not its own, by its entropy and its largest weight.
+    """Return 1 for each head whose map contradicts its entropy and its largest weight, else 0.
 
-    An even head gives each key exp(-H), and has no less entropy than an even one of the sampled keys alone. The first query of a
-    causal head sees one key and gives it 1, which tells nothing.
+    A uniform head gives each key exp(-H), and its entropy is at least that of uniform attention to the sampled keys alone. The
+    first query of a causal head sees one key and gives it 1, which shows nothing.
     """
     widest, entropy = maps["widest"], run.series("attention", "entropy_per_head")
     if not entropy or not widest:
@@ -145,7 +145,7 @@ def _foreign(
 
 
 def _cells(series: Series, labels: tuple[str, ...], steps: Steps) -> Floats:
-    """Return a series at other steps and labels, shape (T, P); NaN where it has none."""
+    """Return a series at other steps and labels, shape (T, P); NaN where it has no value."""
     values = at(series, steps).values
     if series.labels == labels:
         return values
@@ -158,7 +158,7 @@ def _cells(series: Series, labels: tuple[str, ...], steps: Steps) -> Floats:
 
 
 def _by_step(grids: Grids) -> dict[str, Series]:
-    """Return every measure of maps that are attention, by step and head."""
+    """Return every measure of the maps that are attention, by step and head."""
     measured = sorted(_measure_all(grids), key=lambda measured_row: measured_row[0])
     places = [(grids.steps[row], grids.labels[row], len(measures[0])) for row, measures in measured]
     heads = {(layer, count): [f"{layer}/head.{head}" for head in range(count)] for _, layer, count in places}
@@ -177,7 +177,7 @@ def _by_step(grids: Grids) -> dict[str, Series]:
 
 
 def _measure_all(grids: Grids) -> Iterator[tuple[int, Floats]]:
-    """Yield the row of each grid that is attention, with all measures of it, shape (measures, H); those alike are together."""
+    """Yield the row of each attention grid with all its measures, shape (measures, H), grouped by the shape of the grids."""
     shapes: dict[tuple[int, ...], list[int]] = {}
     for row, maps in enumerate(grids.values):
         if maps.ndim == 3 and maps.size:
@@ -199,17 +199,17 @@ def _measure_some(rows: Sequence[int], values: Sequence[Floats]) -> Iterator[tup
                 yield from zip(places[chosen].tolist(), measures, strict=True)
 
 
-# What maps of attention show of their heads: many maps of one shape at once, shape (N, H, q, k).
+# Measures of attention maps: many maps of one shape at once, shape (N, H, q, k).
 class HeadNumbers(NamedTuple):
-    """Numbers of each head of each map, shape (N, H), NaN where a map does not say.
+    """Measures of each head of each map, shape (N, H), NaN if a map does not show them.
 
     Attributes:
         nearest: Cosine to the most similar other head.
-        kinds: Place among KINDS.
+        kinds: Index in KINDS.
         evenness: Normalized entropy.
-        later: Share of later keys, of square maps.
-        widest: Entropy of an even head of the sampled keys.
-        entropy: Entropy of a map whose rows hold nearly all of the attention.
+        later: Attention to later keys, for square maps.
+        widest: Entropy of uniform attention to the sampled keys.
+        entropy: Entropy of a map whose rows hold nearly all attention.
     """
 
     nearest: Floats
@@ -221,19 +221,19 @@ class HeadNumbers(NamedTuple):
 
 
 def are_shares(maps: Floats, *, rounding: float = 1e-2, max_row_sum: float = 1.1) -> Mask:
-    """Tell which maps are attention after softmax, shape (N,): a writer may have sampled the scores before it.
+    """Tell which maps are attention after softmax, shape (N,); a writer may have sampled the scores before it.
 
     Args:
-        maps: As sampled.
-        rounding: Of one element.
-        max_row_sum: Sum of a row; 32 elements of one byte each are up to 0.06 off.
+        maps: The sampled maps.
+        rounding: Rounding error of one element.
+        max_row_sum: Largest sum of a row; 32 elements of one byte each are up to 0.06 off.
     """
     outside = ((maps < -rounding) | (maps > 1 + rounding)).any(axis=(1, 2, 3))
     return np.asarray(~outside & ~(maps.sum(axis=3) > max_row_sum).any(axis=(1, 2)))
 
 
 def are_causal(maps: Floats) -> Mask:
-    """Return which maps have no query of any head that sees a later key, shape (N,)."""
+    """Return which maps have no query that sees a later key in any head, shape (N,)."""
     queries, keys = maps.shape[2:]
     if queries != keys:
         return np.zeros(len(maps), bool)
@@ -241,7 +241,7 @@ def are_causal(maps: Floats) -> Mask:
 
 
 def measure(maps: Floats, *, causal: bool) -> HeadNumbers:
-    """Return what maps show.
+    """Return all measures of some maps.
 
     Args:
         maps: Attention after softmax, sampled or whole.
@@ -258,7 +258,7 @@ def measure(maps: Floats, *, causal: bool) -> HeadNumbers:
 
 @cache
 def earlier(size: int) -> Mask:
-    """Return which keys a query of a causal map sees: itself and those before."""
+    """Return the mask of keys that each query of a causal map sees: its own and earlier ones."""
     return np.tril(_all_seen(size, size))
 
 
@@ -268,18 +268,18 @@ def _all_seen(queries: int, keys: int) -> Mask:
 
 
 def _evenness_and_kinds(shares: Floats, seen: Mask) -> tuple[Floats, Floats]:
-    """Return normalized entropy and kind of each head, from the queries that see two keys or more."""
+    """Return normalized entropy and kind of each head, from the queries that see at least two keys."""
     rows = np.flatnonzero(seen.sum(axis=1) > 1)
     if not len(rows):
         nothing = np.full(shares.shape[:2], np.nan)
         return nothing, nothing
-    shares = shares[:, :, rows[0] :]  # those that see too few are the first
+    shares = shares[:, :, rows[0] :]  # queries that see too few keys come first
     even = (-_terms(shares).sum(axis=3) / np.log(seen[rows].sum(axis=1))).mean(axis=2)
     return even, _kinds(shares, rows, even)
 
 
 def _terms(shares: Floats) -> Floats:
-    """Return p log p of each share, 0 of none."""
+    """Return p log p of each share, 0 for a share of 0."""
     return np.asarray(np.maximum(shares, 0.0) * np.log(np.maximum(shares, SMALLEST)))
 
 
@@ -301,14 +301,14 @@ def _nearest(maps: Floats) -> Floats:
 
 
 def _kinds(shares: Floats, rows: Steps, even: Floats, *, mass: float = 0.5, farthest: int = 8) -> Floats:
-    """Return the place among KINDS of each head.
+    """Return the index in KINDS of each head.
 
     Args:
-        shares: Of the queries that count, shape (N, H, q, k), rows that sum to 1.
-        rows: Which queries these are.
+        shares: Attention of the queries that count, shape (N, H, q, k), rows sum to 1.
+        rows: Indexes of these queries.
         even: Normalized entropy of each head.
-        mass: Share that makes a head follow one place (Voita et al. 2019), the recorder's own.
-        farthest: Distance that still is a position, in samples.
+        mass: Share from which a head attends to one position (Voita et al. 2019), the recorder's own limit.
+        farthest: Largest distance that counts as a position, in samples.
     """
     placed = _mass_at(shares, rows + np.arange(-farthest, farthest + 1)[:, None])
     near = np.delete(placed, farthest, axis=2).max(axis=2)
@@ -321,11 +321,11 @@ def _kinds(shares: Floats, rows: Steps, even: Floats, *, mass: float = 0.5, fart
 
 
 def _mass_at(shares: Floats, columns: Steps) -> Floats:
-    """Return the mean share of some columns, one per query, over the queries that have it, shape (N, H, n).
+    """Return the mean share of some columns, one per query, over the queries that have the column, shape (N, H, n).
 
     Args:
         shares: Shape (N, H, q, k).
-        columns: Shape (n, q); outside 0 to k - 1: the query has none.
+        columns: Shape (n, q); outside 0 to k - 1: the query has no such column.
     """
     queries, keys = shares.shape[2:]
     inside = (columns >= 0) & (columns < keys)

@@ -1,4 +1,4 @@
-"""Inputs of a model that reads numbers: their scale, told by what its first layer makes of them."""
+"""Scale of a model's numeric inputs, from the batches or from the outputs of its first layer."""
 
 import math
 
@@ -23,16 +23,16 @@ from ckaudit.run.series import Series, at, empty, single
     memory=1,
 )
 def input_scale(run: Run) -> Series:
-    r"""Root mean square of a model's inputs: of the batches where these were seen, or as far as the first layer tells.
+    r"""Root mean square of a model's inputs, from the batches if recorded, or else estimated from the first layer.
 
     $$s = \sqrt{\mu^2 + \sigma^2}$$
     $$s = \sqrt{\mathrm{rms}(W x + b)^2 - \mathrm{rms}(b)^2} \cdot \sqrt{m} \,/\, \lVert W \rVert_F$$
 
-    Shape (C, 1), labelled by "the batches" or by the first layer, of m outputs: that is exact for inputs of mean zero that are
-    independent of one another, and near 1 for normed ones. Not recorded for a model that begins with an embedding, where half of
-    what the layer puts out is its bias, nor where run.json does not list the tensors in their order. Where the first layer gets
-    inputs of another scale than the batches have, by a factor of three, the model scales them itself, and what that layer gets
-    counts; of a model that begins with a normalization nothing is recorded.
+    Shape (C, 1), labelled by "the batches" or by the first layer, with m outputs. The second form is exact for independent inputs
+    of mean zero, and near 1 for normalized ones. Not recorded for a model that begins with an embedding, if half of the layer's
+    output is its bias, or if run.json does not list the tensors in order. If the inputs of the first layer differ in scale from
+    the batches by a factor of three, the model scales them itself, and the scale at that layer counts. For a model that begins
+    with a normalization nothing is recorded.
     """
     seen = _of_batches(run)
     facts = run.manifest.tensors if run.manifest else UNSET
@@ -44,14 +44,14 @@ def input_scale(run: Run) -> Series:
 
 
 def _differ(seen: Series, told: Series, *, ratio: float = 3.0) -> bool:
-    """Tell whether the first layer gets inputs of another scale than the batches have, at the first that tells both."""
+    """Tell whether the inputs of the first layer differ in scale from the batches, at the first checkpoint that shows both."""
     values = at(seen, told.steps).values[:, 0] / told.values[:, 0]
     known = values[np.isfinite(values) & (values > 0)]
     return len(known) > 0 and abs(math.log(known[0])) > math.log(ratio)
 
 
 def _of_first_layer(run: Run, name: str, first: TensorFacts) -> Series:
-    """Return the scale of what the first layer gets, as its outputs tell it while its weights are random."""
+    """Return the scale of the first layer's inputs, estimated from its outputs while its weights are random."""
     if first.kind == "embedding" or first.shape is UNSET or len(first.shape) < 2 or first.module is UNSET:
         return empty("input_scale")
     outputs, module = float(first.shape[0]), first.module
@@ -68,7 +68,7 @@ def _of_first_layer(run: Run, name: str, first: TensorFacts) -> Series:
 
 
 def _of_batches(run: Run) -> Series:
-    """Return the root mean square of inputs that are numbers, by the mean and the deviation of each batch."""
+    """Return the root mean square of numeric inputs, from mean and standard deviation of each batch."""
     mean, std = together(run.value("data.input_mean"), relabelled(run.value("data.input_std"), "data.input_mean"))
     if not mean or not std:
         return empty("input_scale")

@@ -1,4 +1,4 @@
-"""The landscape of the loss: how noisy its gradient is, and how it bends."""
+"""The loss landscape: noise of the gradient, and curvature."""
 
 from msgspec.structs import replace
 
@@ -15,12 +15,12 @@ from ckaudit.run.series import Series
     memory=1,
 )
 def grad_noise_scale(run: Run) -> Series:
-    r"""How many examples the gradient's noise is worth: a batch much smaller wastes steps, one much larger wastes examples.
+    r"""Gradient noise scale in examples: a much smaller batch wastes steps, a much larger one wastes examples.
 
     $$B = \operatorname{tr}(\Sigma) / |G|^2$$
 
-    Shape (T, 1): logged steps, in the unit that the trainer counts its batches in. It is made of the logged means of both parts
-    over updates, as far as the second is above 0; elsewhere the logged scale counts.
+    Shape (T, 1): logged steps, in the unit in which the trainer counts its batches. It is computed from the logged means of both
+    parts over updates where the second is above 0; elsewhere the logged scale counts.
     """
     trace, signal = (relabelled(run.scalar(f"grad_noise_{part}"), "grad_noise_scale") for part in ("trace", "signal"))
     series = ratio(trace, replace(signal, recorded=signal.recorded & ~(signal.values <= 0)))
@@ -44,6 +44,6 @@ def curvature_trace_error(run: Run) -> Series:
 
     $$s / \sqrt S$$
 
-    Shape (T, 1): steps at which the trace was measured; NaN of a single vector.
+    Shape (T, 1): steps at which the trace was measured; NaN for a single vector.
     """
     return run.scalar("curvature_trace_error")

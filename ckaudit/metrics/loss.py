@@ -1,4 +1,4 @@
-"""Losses: what the training and the evaluations cost, and how they compare."""
+"""Losses of training and evaluations, and their comparison."""
 
 import math
 from itertools import accumulate, islice
@@ -15,14 +15,14 @@ from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 from ckaudit.run.tensors import loss_vocabulary
 
 LOGGED_AS = ("train_loss_raw", "loss", "train_loss_ema")
-"""Names of the training loss, the one that says most first."""
+"""Names of the training loss, the most informative first."""
 
 OPENING = 0.05
-"""Share of the steps in which a warm-up may throw the loss up: what is back within them has cost no more, for large rates leave a
-sharp valley so (Lewkowycz et al. 2020)."""
+"""Share of the steps in which a warm-up may raise the loss. A rise that is back within them costs no more, because large learning
+rates leave a sharp valley this way (Lewkowycz et al. 2020)."""
 
 HARD_BATCH = 0.25
-"""Share of its first that the loss of a batch of hard examples may come to in a task that is solved."""
+"""Share of its first value that the loss may reach on a batch of hard examples in a solved task."""
 
 
 @metric(unit="nats/token", reads=LOGGED_AS, source="catalogue M03, F11", memory=1)
@@ -31,8 +31,8 @@ def train_loss_raw(run: Run) -> Series:
 
     $$L = -\tfrac1N \sum_i \log p(y_i \mid x_{<i})$$
 
-    Shape (T, 1): logged steps; checkpoints fill what the log lacks. Where it was not logged, what went by the name of "loss",
-    as in checkpoints, or else its moving average.
+    Shape (T, 1): logged steps; checkpoints fill what the log lacks. If it is not logged, "loss" counts, as in checkpoints, or
+    else its moving average.
     """
     logged = next(filter(None, map(run.scalar, LOGGED_AS)), empty("train_loss_raw"))
     labels = ("train_loss_raw",) if logged.labels == (logged.name,) else logged.labels
@@ -46,14 +46,13 @@ def train_loss_raw(run: Run) -> Series:
     memory=None,
 )
 def initial_loss_excess(run: Run) -> Series:
-    r"""How much more than a uniform guess the untrained model costs.
+    r"""Loss of the untrained model minus that of a uniform guess.
 
     $$L_1 - \ln V$$
 
-    Shape (1, 1): the first step, of the vocabulary that run.json names, or of the classes of the loss function where the loss
-    that is trained on is its. Near 0 is well; far above, the head is badly scaled or targets are wrong; far below, the model is
-    trained already or sees its targets. Not recorded where neither is known, where the loss is not one of tokens, nor where the
-    log begins later.
+    Shape (1, 1): the first step. V is the vocabulary in run.json, or the classes of the loss function if the training loss is its
+    value. Near 0 is healthy; far above, the head is badly scaled or targets are wrong; far below, the model is already trained or
+    sees its targets. Not recorded if neither is known, if the loss is not over tokens, or if the log begins later.
     """
     loss = train_loss_raw(run)
     classes = _classes(run, loss)
@@ -66,7 +65,7 @@ def initial_loss_excess(run: Run) -> Series:
 
 
 def _classes(run: Run, loss: Series, *, tolerance: float = 0.01) -> float | None:
-    """Return the classes of the loss function, where the loss at its first checkpoint is its value, within `tolerance` of it."""
+    """Return the classes of the loss function if the loss at its first checkpoint is its value, within `tolerance`."""
     classes, value = run.value("loss_function.classes").recorded_rows(), run.value("loss_function.value").recorded_rows()
     if not classes or not value or not loss or not len(classes.steps):
         return None
@@ -83,8 +82,8 @@ def train_loss_ema(run: Run, *, beta: float = 0.98) -> Series:
 
     $$m_t = \beta m_{t-1} + (1 - \beta) L_t, \qquad \mathrm{ema}_t = m_t / (1 - \beta^t)$$
 
-    Shape (T, 1). As the trainer logged it, else computed; the division takes out the bias of the start at 0.
-    A point that is not finite is NaN and does not enter the average.
+    Shape (T, 1). As logged by the trainer, else computed; the division corrects the bias of the start at 0. A point that is not
+    finite is NaN and does not enter the average.
 
     Args:
         run: The run.
@@ -106,11 +105,11 @@ def train_loss_ema(run: Run, *, beta: float = 0.98) -> Series:
 
 @metric(unit="1", reads=[train_loss_ema], source="catalogue M05")
 def train_ppl(run: Run) -> Series:
-    r"""Perplexity of the training loss: among how many equally likely tokens the model hesitates.
+    r"""Perplexity of the training loss: the number of equally likely tokens that the loss corresponds to.
 
     $$\exp(\mathrm{ema}_t)$$
 
-    Shape (T, 1). Infinite where the loss is beyond about 709 nats. Not recorded where the loss is not one of tokens.
+    Shape (T, 1). Infinite if the loss exceeds about 709 nats. Not recorded if the loss is not over tokens.
     """
     if run.loss_kind == "other":
         return empty("train_ppl")
@@ -134,7 +133,7 @@ def train_loss_at_evals(run: Run) -> Series:
 
     $$\operatorname{median}\{ L_s : s > 0.9\,t \}$$
 
-    Shape (E, 1), of three to twenty losses. The trainer's own moving average counts where it was logged; see train_level. Not
+    Shape (E, 1), from three to twenty losses. The trainer's own moving average counts if it is logged; see train_level. Not
     recorded before the first finite loss.
     """
     evals = val_loss(run)
@@ -144,12 +143,12 @@ def train_loss_at_evals(run: Run) -> Series:
 
 @metric(unit="nats/token", reads=[val_loss, train_loss_at_evals], source="catalogue M55, F12")
 def train_val_gap(run: Run) -> Series:
-    r"""How much worse the model does on held-out text than on what it trains on.
+    r"""Held-out loss minus training loss.
 
     $$g(t) = L_{val}(t) - L_{train}(t)$$
 
-    Shape (E, V): evaluations by held-out sets; the training loss is train_loss_at_evals.
-    Not recorded before the first training loss; NaN where the evaluation was NaN.
+    Shape (E, V): evaluations by held-out sets; the training loss is train_loss_at_evals. Not recorded before the first training
+    loss; NaN if the evaluation is NaN.
     """
     evals, level = val_loss(run), train_loss_at_evals(run)
     known = evals.recorded & level.recorded
@@ -162,19 +161,19 @@ def slice_val_loss(run: Run) -> Series:
 
     $$L_S = \tfrac{1}{|S|} \sum_{i \in S} \ell_i$$
 
-    Shape (E, P): evaluations by slices. Not recorded where a slice was empty.
+    Shape (E, P): evaluations by slices. Not recorded for an empty slice.
     """
     return run.scalar("slice_val_loss")
 
 
 @metric(unit="1", reads=["loss_part"], source="Bowman et al. 2016; Goodfellow et al. 2014", memory=1)
 def loss_part(run: Run) -> Series:
-    r"""Terms of the training loss whose course says something beside that of their sum.
+    r"""Terms of the training loss whose curves show more than that of their sum.
 
     $$L = L_{reconstruction} + \beta L_{kl} \qquad L_{generator},\; L_{discriminator}$$
 
-    Shape (T, P): logged steps by `generator` and `discriminator`, `reconstruction` and `kl`, or by the names of terms that stand
-    beside their sum. With or without the weight that a term has in it.
+    Shape (T, P): logged steps by `generator` and `discriminator`, `reconstruction` and `kl`, or by the names of terms that are
+    logged beside their sum. A term may include its weight in the sum or not.
     """
     return run.scalar("loss_part")
 
@@ -182,9 +181,9 @@ def loss_part(run: Run) -> Series:
 def train_level(run: Run, steps: Steps, *, points: int = 20, min_points: int = 3, max_age: float = 0.1) -> Floats:
     """Return the training loss around each of `steps`, shape (T,).
 
-    It is the trainer's own average where that was logged, else the median of the last finite losses: of `points` at most, and of
-    those that are `max_age` of the step old at most, for a loss falls by the logarithm of the step and an older one is of
-    another model; but of `min_points`, so that a single spike does not show. NaN before the first loss.
+    It is the trainer's own average if that is logged, else the median of the last finite losses: at most `points`, and none older
+    than `max_age` of the step, because a loss falls with the logarithm of the step and older ones belong to another model. At
+    least `min_points` count, so that a single spike does not show. NaN before the first loss.
     """
     recorded = run.scalar("train_loss_ema")
     if recorded:
@@ -204,7 +203,7 @@ def train_level(run: Run, steps: Steps, *, points: int = 20, min_points: int = 3
 
 
 def _medians_before(values: Floats, ends: Steps, points: int, *, piece: int = 50_000) -> Floats:
-    """Return the median of the `points` values before each of `ends`, shape (K,); a piece at a time, for they overlap."""
+    """Return the median of the `points` values before each of `ends`, shape (K,), in pieces to limit memory."""
     medians = np.empty(len(ends))
     if len(ends):
         windows = np.lib.stride_tricks.sliding_window_view(values, points)
@@ -215,14 +214,14 @@ def _medians_before(values: Floats, ends: Steps, points: int, *, piece: int = 50
 
 
 def is_solved(loss: Series | None, steps: Steps) -> Mask:
-    """Return at which steps the loss was below a tenth of its first, shape (T, 1); false where it is not known."""
+    """Return at which steps the loss is below a tenth of its first, shape (T, 1); false if unknown."""
     if loss is None or not loss.finite.any():
         return np.zeros((len(steps), 1), bool)
     return np.asarray(at(loss, steps).values[:, :1] < SOLVED * loss.values[loss.finite][0])
 
 
 def is_down_to_rounding(loss: Series | None, step: int | None = None, *, left: float = 1e-6) -> bool:
-    """Tell whether a loss has come down to what float32 rounds away beside its first value, by a step or at its end."""
+    """Tell whether a loss has fallen below float32's rounding of its first value, by a step or at its end."""
     if loss is None:
         return False
     known = loss.values[loss.finite[:, 0] & (loss.steps <= (np.inf if step is None else step)), 0]
@@ -230,7 +229,7 @@ def is_down_to_rounding(loss: Series | None, step: int | None = None, *, left: f
 
 
 def where_unsolved(series: Series, loss: Series | None) -> Series:
-    """Return a series without the steps at which a task is solved, where chance rules; all of it where nothing would be left."""
+    """Return a series without the steps at which the task is solved, where chance rules; unchanged if no step would be left."""
     left = series.recorded & ~is_solved(loss, series.steps)
     if not (left & series.finite).any():
         return series
@@ -238,27 +237,28 @@ def where_unsolved(series: Series, loss: Series | None) -> Series:
 
 
 def ratio_to_guess(loss: Series | None, *, max_nats: float = 12.0) -> float:
-    """Return how many times a loss is as large as that of tokens can be, at least 1: its gradients are as many times larger.
+    """Return the loss as a multiple of the largest loss of a token model, at least 1; its gradients scale by the same factor.
 
-    A sum over pixels, or a squared error in large units, is clipped by a limit that is made for a mean of nats.
+    Limits are made for a mean in nats; the gradient of a sum over pixels or of a squared error in large units exceeds them by
+    this factor.
 
     Args:
-        loss: A series of one column; None: nobody knows.
-        max_nats: What a guess among 160,000 tokens costs.
+        loss: A series of one column; None if unknown.
+        max_nats: Loss of a guess among 160,000 tokens.
     """
     values = loss.values[loss.finite][-100:] if loss is not None else np.empty(0)
     return max(1.0, float(np.median(np.abs(values))) / max_nats) if len(values) else 1.0
 
 
 def learnt_since(loss: Series, step: int, *, until: int | None = None, around: int = 10) -> float:
-    """Return the share of the loss around a step that is gone at a later one; 0 where too few points lie between to tell.
+    """Return the share of the loss around a step that is gone at a later one; 0 if there are too few points between them.
 
     Args:
         loss: A series of one column.
-        step: From when on.
-        until: Up to when; None: to the end.
-        around: Points on either side of the step, and before the later one, that a median is taken of; of a log that has fewer
-            between them half of those.
+        step: The step.
+        until: The later step; None: the end.
+        around: Points on either side of the step, and before the later one, whose median counts; half of the points between them
+            if there are fewer.
     """
     rows = np.flatnonzero(loss.finite[:, 0])
     steps, values = loss.steps[rows], loss.values[rows, 0]
@@ -272,9 +272,9 @@ def learnt_since(loss: Series, step: int, *, until: int | None = None, around: i
 
 
 def untrained_loss(values: Floats) -> float:
-    """Return about what an untrained model costs: the first loss, or the median of the first five where that is higher.
+    """Return about the loss of the untrained model: the first loss, or the median of the first five if that is higher.
 
-    Of a log with a line for every hundred steps the first line alone is of an untrained model.
+    In a log with a line per hundred steps, only the first line belongs to an untrained model.
 
     >>> untrained_loss(np.array([2.0, 3.0, 3.5, 3.2, 1.0])), untrained_loss(np.array([9.0, 1.0, 0.8]))
     (3.0, 9.0)
@@ -284,13 +284,13 @@ def untrained_loss(values: Floats) -> float:
 
 
 def stays_solved(loss: Series | None, first: int, last: int, *, around: int = 10) -> bool:
-    """Tell whether next to nothing is left of the first loss after a step, and hardly more before another and in between.
+    """Tell whether a loss is nearly zero after an interval of steps, and not much higher before and within it.
 
     Args:
         loss: A series of one column.
-        first: The first step of what is looked at.
-        last: The last.
-        around: Points before and after it whose medians tell.
+        first: First step of the interval.
+        last: Last step of the interval.
+        around: Points before and after it whose medians count.
     """
     if loss is None:
         return False
@@ -305,14 +305,14 @@ def stays_solved(loss: Series | None, first: int, last: int, *, around: int = 10
 
 
 def ends_at_best(loss: Series | None, *, felt: float, since: int | None = None, parts: int = 10, min_points: int = 10) -> bool:
-    """Tell whether a loss ends as low as at its lowest, by medians of parts; false where that is not known.
+    """Tell whether a loss ends about as low as at its lowest, by medians of parts; false if unknown.
 
     Args:
         loss: A series of one column.
         felt: Share of its range by which it may be higher.
-        since: Step from which on all of it counts as the end; None: the last part.
-        parts: How many there are, or as many as have two points each.
-        min_points: Fewer do not tell.
+        since: First step of the end; None: the last part is the end.
+        parts: Number of parts; fewer if a part would have less than two points.
+        min_points: With fewer points the answer is false.
     """
     known = np.flatnonzero(loss.finite[:, 0]) if loss is not None else np.empty(0, np.int64)
     if loss is None or len(known) < min_points:
@@ -325,13 +325,13 @@ def ends_at_best(loss: Series | None, *, felt: float, since: int | None = None, 
 
 
 def ends_no_higher(loss: Series | None, *, felt: float, last: float = math.inf, deviations: float = 3.0) -> bool:
-    """Tell whether the last third of a loss stands no higher than those before it; false where that is not known.
+    """Tell whether the last third of a loss is no higher than the thirds before it; false if unknown.
 
     Args:
         loss: A series of one column.
         felt: Share of its range by which it may be higher.
         last: Step up to which it is judged.
-        deviations: Of the noise of such a median, within which it is no higher.
+        deviations: Standard errors of such a median up to which it is no higher.
     """
     values = loss.values[loss.finite[:, 0] & (loss.steps <= last), 0] if loss is not None else np.empty(0)
     if len(values) < 3:
@@ -342,7 +342,7 @@ def ends_no_higher(loss: Series | None, *, felt: float, last: float = math.inf, 
 
 
 def is_in_opening(last: int | None, steps: Steps) -> bool:
-    """Tell whether what ends at a step was over within `OPENING` of all steps.
+    """Tell whether an event that ends at a step is over within `OPENING` of all steps.
 
     >>> is_in_opening(20, np.array([10, 400])), is_in_opening(21, np.array([10, 400])), is_in_opening(None, np.array([10]))
     (True, False, False)
@@ -353,12 +353,12 @@ def is_in_opening(last: int | None, steps: Steps) -> bool:
 def without_solved_steps(series: Series, loss: Series | None, *, none: float = 0.0) -> Series:
     """Return a series of gradients without the steps at which both loss and gradient are exactly zero.
 
-    A loss of exactly zero, as of a margin that all rows keep, has a gradient of exactly zero, and nothing is wrong.
+    A loss of exactly zero has a gradient of exactly zero, for example if all rows keep a margin. That is not a problem.
 
     Args:
-        series: Of gradients, shape (T, P).
+        series: Series of gradients, shape (T, P).
         loss: The training loss.
-        none: Value that says that there is no gradient: a norm of 0, or a share of zeros of 1.
+        none: Value that stands for no gradient: a norm of 0, or a share of zeros of 1.
     """
     if loss is None or not loss or not series.labels:
         return series

@@ -1,4 +1,4 @@
-"""What the loss function was given: targets that inputs explain, batches of one kind, and numbers that it does not take."""
+"""Inputs of the loss function: targets that inputs explain, batches of one class, and inputs of the wrong kind."""
 
 import math
 
@@ -19,10 +19,10 @@ from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 from ckaudit.run.tensors import loss_kind_of
 
 MISFITS = ("probabilities", "no log-probabilities", "another shape")
-"""What a loss function does not take: the columns of `loss_input_misfit`."""
+"""Inputs that a loss function does not accept: the columns of `loss_input_misfit`."""
 
 CUTTING = [float(LOSS_FUNCTIONS.index(name)) for name in ("smooth_l1_loss", "huber_loss")]
-"""Loss functions that are squares of small errors and lines of large ones."""
+"""Loss functions that are quadratic for small errors and linear for large ones."""
 
 
 @metric(
@@ -36,13 +36,13 @@ CUTTING = [float(LOSS_FUNCTIONS.index(name)) for name in ("smooth_l1_loss", "hub
     memory=1,
 )
 def explained_share(run: Run) -> Series:
-    r"""Share of what a constant guess costs that the model saves, which only its inputs can tell it.
+    r"""Share of a constant guess's loss that the model saves, which only its inputs make possible.
 
     $$R^2 = 1 - L / L_0$$
 
-    Shape (C, 1): checkpoints whose loss is that of one function of torch; $L_0$ is the entropy of the targets, or their variance:
-    those of the same batch where it is large enough to know them, for batches differ, else those of all batches so far.
-    0 for a model that knows how often each target occurs and no more, 1 for one that is always right; below 0 it knows less.
+    Shape (C, 1): checkpoints whose loss is that of one function of torch. $L_0$ is the entropy or the variance of the targets: of
+    the same batch if it is large enough to estimate it, because batches differ, else of all batches so far. 0 for a model that
+    knows only how often each target occurs, 1 for one that is always right; below 0 it knows less.
     """
     value, constant = run.value("loss_function.value"), run.value("loss_function.constant_value")
     if not value or not constant:
@@ -55,7 +55,7 @@ def explained_share(run: Run) -> Series:
 
 @metric(unit="nats, or squares", reads=["loss_terms.*.value"], source="the sum of losses that is trained on", memory=1)
 def loss_term_value(run: Run) -> Series:
-    r"""Mean loss of each of several loss functions whose sum is trained on, without its weight in that sum.
+    r"""Mean loss of each of several loss functions that are summed for training, without its weight in the sum.
 
     $$L_k$$
 
@@ -72,12 +72,12 @@ def loss_term_value(run: Run) -> Series:
     worst="low",
 )
 def loss_term_explained_share(run: Run) -> Series:
-    r"""Share of what a constant guess costs that the model saves, of each of several loss functions whose sum is trained on.
+    r"""Share of a constant guess's loss that the model saves, for each of several loss functions that are summed for training.
 
     $$R_k^2 = 1 - L_k / L_{k,0}$$
 
-    Shape (C, K): checkpoints by loss functions, "cross_entropy/5" of five classes. $L_{k,0}$ is that of the same batch where it
-    has targets enough to know them, else of all batches so far. Not recorded where all targets are alike.
+    Shape (C, K): checkpoints by loss functions, "cross_entropy/5" of five classes. $L_{k,0}$ is that of the same batch if it has
+    enough targets to estimate it, else of all batches so far. Not recorded if all targets are equal.
     """
     value, pooled = together(run.series("loss_terms", "value"), run.series("loss_terms", "constant_value"))
     if not value:
@@ -95,16 +95,16 @@ def loss_term_explained_share(run: Run) -> Series:
 
 
 def constant_guess(train: Series, explained: Series) -> float | None:
-    """Return what a constant guess costs, in the unit of the training loss: the median over checkpoints; None: nobody knows."""
+    """Return the loss of a constant guess in the unit of the training loss: the median over checkpoints; None if unknown."""
     rows = explained.recorded_rows()
     costs = at(train, rows.steps).values[:, 0] / (1 - rows.values[:, 0])
     return median(costs[np.isfinite(costs)]) if np.isfinite(costs).any() else None
 
 
 def never_beats_guess(train: Series, val: Floats, explained: Series, *, fell: float = 0.02, other_unit: float = 1.25) -> bool:
-    """Tell whether no held-out loss comes below what a constant guess costs, by `fell` of it.
+    """Tell whether no held-out loss is below the loss of a constant guess by the share `fell`.
 
-    One whose median is more than `other_unit` times as much is measured otherwise, and says nothing.
+    A held-out loss whose median exceeds `other_unit` times that guess has another unit, and the answer is false.
     """
     guess = constant_guess(train, explained)
     return guess is not None and len(val) > 2 and float(val.min()) >= (1 - fell) * guess and median(val) <= other_unit * guess
@@ -121,13 +121,13 @@ def never_beats_guess(train: Series, val: Floats, explained: Series, *, fell: fl
     memory=1,
 )
 def batch_target_spread(run: Run) -> Series:
-    r"""How varied the targets of one batch are, over those of all batches.
+    r"""Entropy or variance of the targets of one batch, relative to that of all batches.
 
     $$s = L_{0,batch} / \min(L_0, \ln n)$$
 
     Shape (C, 1): checkpoints whose loss is that of one function of torch and that have $n \ge 16$ targets; for regressions
-    without the logarithm, for classes where so many draws cannot be of one kind by chance ($n L_0 \ge 10$). About 1 where
-    batches are drawn from all data, 0 where each holds targets of one kind.
+    without the logarithm, for classes only if so many draws cannot be of one class by chance ($n L_0 \ge 10$). About 1 if batches
+    are drawn from all data, 0 if each holds targets of one class.
     """
     batch, constant = run.value("loss_function.batch_constant_value"), run.value("loss_function.constant_value")
     targets, classes = run.value("loss_function.targets"), run.value("loss_function.classes")
@@ -149,12 +149,12 @@ def batch_target_spread(run: Run) -> Series:
     memory=1,
 )
 def loss_input_misfit(run: Run) -> Series:
-    r"""Share of what the loss function was given that it does not take, by what it is.
+    r"""Share of the loss function's inputs that it does not accept, by kind.
 
     $$m = \tfrac1N |\{i : x_i \notin X\}|$$
 
-    Shape (C, 3): checkpoints by "probabilities", rows that sum to one where logits are taken; "no log-probabilities", rows that
-    do not where those are; and "another shape", outputs that are each held against several targets.
+    Shape (C, 3): checkpoints by "probabilities", rows that sum to one where logits are expected; "no log-probabilities", rows
+    that are none where these are expected; and "another shape", outputs that are each compared with several targets.
     """
     names = run.value("loss_function.function").recorded_rows()
     if not names:
@@ -168,26 +168,27 @@ def loss_input_misfit(run: Run) -> Series:
 
 
 MIN_NATS_OF_BATCH = 10.0
-"""Entropy of the targets of a batch: above it they are all of the commonest class by chance once in 20,000 batches at most."""
+"""Entropy of a batch's targets above which all of them are of the most frequent class at most once in 20,000 batches by
+chance."""
 
 MAX_UNEXPLAINED = 0.02
-"""Share of a constant guess's loss that is none: what stands where in a row, and rows that come again, save as much."""
+"""Share of a constant guess's loss that counts as nothing: positions in a row, and repeated rows, save as much."""
 
 SMALL_SAMPLE = 2.0
-"""Standard errors of three to five values are so many times as wide as those of many (Student 1908)."""
+"""Standard errors of three to five values are this many times as wide as those of many (Student 1908)."""
 
 COMES_FROM_ABOVE = 1.5
-"""A loss so many times its last level has yet to come down to it."""
+"""A loss at this multiple of its last level has yet to come down to it."""
 
 TARGETS_OF_A_LARGE_BATCH = 128
-"""So many targets tell what a constant guess costs on them to a few percent, of up to 16 classes."""
+"""Targets that determine the loss of a constant guess to a few percent, for up to 16 classes."""
 
 LEARNT_SHARE = 0.1
-"""Share of what a constant guess costs that only a model which has learnt saves."""
+"""Share of a constant guess's loss that only a model that has learnt saves."""
 
 
 def has_used_inputs(explained: Series | None, *, min_share: float = LEARNT_SHARE) -> bool:
-    """Tell whether a model saves a share of what a constant guess costs in the second half of its checkpoints: it has learnt."""
+    """Tell whether a model saves a share of a constant guess's loss in the second half of its checkpoints: it has learnt."""
     late = explained.late_median() if explained is not None else None
     return late is not None and late > min_share
 
@@ -201,11 +202,11 @@ def rests_at_constant_guess(
     min_checkpoints: int = 3,
     min_steps: int = 200,
 ) -> int | None:
-    """Return the row from which on a model saves nothing of what a constant guess costs; None where it does, or may yet.
+    """Return the row from which a model saves nothing of a constant guess's loss; None if it does, or still may.
 
-    Its loss stands, or has come down to the guess by the end of the training, and no further.
-    A model of tokens rests at a guess for its first steps: there the losses' own noise must leave no doubt. One that is worse
-    than a constant guess, and has come down, is still on its way to it.
+    Its loss stands still, or has come down to the guess by the end of the training and no further. A token model rests at a guess
+    for its first steps: there the noise of the losses must leave no doubt. A model that is worse than a constant guess but has
+    come down is still on its way to it.
     """
     if explained is None or not len(explained.recorded_rows().steps):
         return None
@@ -230,17 +231,18 @@ def rests_at_constant_guess(
 
 
 def _ends_at_a_guess(losses: Floats, saved: Floats) -> bool:
-    """Tell whether losses that still fall only come down from above a constant guess to it, ever more slowly."""
+    """Tell whether falling losses only come down to a constant guess from above, ever more slowly."""
     return median(saved[-max(1, len(saved) // 3) :]) <= MAX_UNEXPLAINED and not fall_accelerates(losses)
 
 
 def _error_of_share(losses: Floats, saved: Floats, *, paired: bool) -> float:
-    """Return the standard error of the median of explained shares: by the noise of the losses, or by their own where it is less.
+    """Return the standard error of the median of explained shares, from the noise of the losses or their own if it is less.
 
     Args:
         losses: Losses of the same steps.
         saved: The shares.
-        paired: Whether their own noise counts: each is of the targets of its batch, and what differs between batches is gone.
+        paired: Whether the noise of the shares counts: each uses the targets of its own batch, so differences between batches
+            cancel.
     """
     level = abs(median(losses))
     by_losses = difference_noise(losses) / level if level and len(losses) > 2 else 0.0
@@ -250,12 +252,12 @@ def _error_of_share(losses: Floats, saved: Floats, *, paired: bool) -> float:
 
 @metric(unit="1", reads=["loss_function.value", train_loss_raw], source="PyTorch: what torch.nn.functional returns", memory=1)
 def loss_to_function_ratio(run: Run) -> Series:
-    r"""What is trained on, over what the loss function returned in the same step.
+    r"""Training loss divided by the value that the loss function returned in the same step.
 
     $$r = L / f$$
 
-    Shape (C, 1): checkpoints. 1 where the function is all that is trained on, -1 where its sign was turned, the number of
-    targets where a mean was summed, anything else where it is a part.
+    Shape (C, 1): checkpoints. 1 if the function is the whole training loss, -1 if its sign is flipped, the number of targets if a
+    sum replaces the mean, anything else if it is one part.
     """
     value = run.value("loss_function.value")
     if not value:
@@ -269,7 +271,7 @@ def loss_to_function_ratio(run: Run) -> Series:
 
 @metric(unit="targets", reads=["loss_function.targets"], source="PyTorch: what torch.nn.functional is called on", memory=1)
 def loss_targets(run: Run) -> Series:
-    r"""Targets that the loss function was given in a step, those left out that do not count.
+    r"""Number of targets of the loss function in a step, without ignored ones.
 
     $$N = \sum_n \mathbb{1}[y_n \text{ counts}]$$
 
@@ -284,7 +286,8 @@ def label_smoothing(run: Run) -> Series:
 
     $$y' = (1 - \epsilon)\, y + \epsilon / K$$
 
-    Shape (C, 1): checkpoints. Of ten classes 0.1 costs a fifth of a uniform guess, and 0.2 more than a third: no model saves it.
+    Shape (C, 1): checkpoints. With ten classes, 0.1 costs a fifth of a uniform guess and 0.2 more than a third, which no model
+    can save.
     """
     return run.value("loss_function.smoothing")
 
@@ -295,13 +298,13 @@ def targets_mixed(run: Run) -> Series:
 
     $$y' = \lambda\, y_i + (1 - \lambda)\, y_j$$
 
-    Shape (C, 1): checkpoints. With even shares a model that is right loses half a nat, 0.22 of a uniform guess among ten classes.
+    Shape (C, 1): checkpoints. With equal shares a perfect model loses half a nat, 0.22 of a uniform guess among ten classes.
     """
     return run.value("loss_function.is_mixed")
 
 
 def _of_the_batch(run: Run, steps: Steps, pooled: Floats, *, min_targets: int = 16, per_class: int = 8) -> Floats:
-    """Return what a constant guess costs on each batch; on all so far where a batch is small, or of one kind."""
+    """Return the loss of a constant guess on each batch; on all batches so far if a batch is small or of one class."""
     batch = _exactly_at(run.value("loss_function.batch_constant_value"), steps)
     count = _exactly_at(run.value("loss_function.targets"), steps)
     classes = np.nan_to_num(_exactly_at(run.value("loss_function.classes"), steps), nan=0.0)
@@ -310,12 +313,12 @@ def _of_the_batch(run: Run, steps: Steps, pooled: Floats, *, min_targets: int = 
 
 
 def _of_trained(run: Run, like: Series, name: str, values: Floats, known: Mask, *, tolerance: float = 0.1) -> Series:
-    """Return a column of those checkpoints at which the loss that is trained on is that of the function, within `tolerance`.
+    """Return a column of the checkpoints at which the training loss is that of the function, within `tolerance`.
 
-    What the function would cost without smoothing is recorded: with smoothing the loss is that share of it, and more. Of one that
-    cuts large errors the squares are recorded, of which it is the same share wherever it cuts few. A loss that is the same
-    multiple of the function at every checkpoint, while that changes by more than the tolerance, is it too: summed over the
-    elements of a row, or weighted.
+    The recorded value of a function excludes label smoothing; with smoothing the loss is at least the unsmoothed share of it. For
+    a function that is linear for large errors the squares are recorded, and the loss is a constant share of them if few errors
+    are large. A loss that is a constant multiple of the function at every checkpoint, while the function changes by more than the
+    tolerance, counts too: it is summed over the elements of a row, or weighted.
     """
     ratio = _exactly_at(loss_to_function_ratio(run), like.steps)
     smoothing = np.nan_to_num(_exactly_at(label_smoothing(run), like.steps))
@@ -330,12 +333,12 @@ def _of_trained(run: Run, like: Series, name: str, values: Floats, known: Mask, 
 
 
 def has_auxiliary_loss(ratio: Series | None, *, tolerance: float = 0.1, min_checkpoints: int = 4) -> bool:
-    """Tell whether a training loss is more than a loss function gives, and no multiple of it: another part is added.
+    """Tell whether a training loss exceeds its loss function and is not a multiple of it, so that another term is added.
 
     Args:
         ratio: `loss_to_function_ratio`.
-        tolerance: Relative difference from 1, and from the median, that a single function leaves.
-        min_checkpoints: Fewer show nothing.
+        tolerance: Largest relative difference from 1, and from the median, with a single function.
+        min_checkpoints: With fewer checkpoints the answer is false.
     """
     known = ratio.values[ratio.finite] if ratio is not None else np.empty(0)
     if len(known) < min_checkpoints or median(known) <= 1 + tolerance:
@@ -348,7 +351,7 @@ TAKE_LOGS = [LOSS_FUNCTIONS.index(name) for name in ("nll_loss", "ctc_loss")]
 
 
 def _is_a_multiple(ratio: Floats, values: Floats, tolerance: float, *, min_checkpoints: int = 4) -> bool:
-    """Tell whether a loss is the same multiple of a function wherever both are known, though the function's value changes."""
+    """Tell whether a loss is a constant multiple of a function wherever both are known, although the function changes."""
     known = np.isfinite(ratio) & np.isfinite(values) & (values > 0)
     if known.sum() < min_checkpoints or not values[known].max() > (1 + tolerance) * values[known].min():
         return False
@@ -356,7 +359,7 @@ def _is_a_multiple(ratio: Floats, values: Floats, tolerance: float, *, min_check
 
 
 def _at_rows_of(series: Series, like: Series) -> Floats:
-    """Return the values of a series in the rows and columns of another, NaN where it has none, shape (T, P)."""
+    """Return the values of a series in the rows and columns of another, NaN if it has none, shape (T, P)."""
     values = np.full(like.values.shape, np.nan)
     for column, label in enumerate(like.labels):
         if label in series.labels:
@@ -365,7 +368,7 @@ def _at_rows_of(series: Series, like: Series) -> Floats:
 
 
 def _exactly_at(series: Series, steps: Steps) -> Floats:
-    """Return what one column is at these steps, NaN where it is not known at one of them."""
+    """Return the values of one column at exactly these steps, NaN where it has none."""
     if not series:
         return np.full(len(steps), np.nan)
     lookup = at(series, steps)

@@ -1,4 +1,4 @@
-"""Memorization: what fixed probes are continued by heart, what the held-out ones are, and what is forgotten again."""
+"""Memorization: how well fixed training and held-out probes are continued, and what is forgotten again."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -10,7 +10,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, empty, mean_of_labels, single
 
 STAGES = (0.05, 0.3, 0.7, 0.9)
-"""Shares of tokens continued exactly from which on the playbook's stages 1 to 4 begin."""
+"""Shares of tokens continued exactly at which the playbook's stages 1 to 4 begin."""
 
 
 @metric(
@@ -20,12 +20,12 @@ STAGES = (0.05, 0.3, 0.7, 0.9)
     memory=1,
 )
 def probe_overlap(run: Run) -> Series:
-    r"""Share of a probe's tokens that its continuation has in common with the truth, wherever they stand.
+    r"""Share of the true tokens of a probe that occur in its continuation at any position.
 
     $$o_g = \tfrac{1}{|g|} \sum_{p \in g} o_p$$
 
-    Shape (C, 2): "train" and "held_out", as in probe_accuracy. High overlap without exact match is a topic known, not a text.
-    What was logged by this name and these labels stands in for it.
+    Shape (C, 2): "train" and "held_out", as in probe_accuracy. High overlap without exact match shows a known topic, not a known
+    text. If there are no probes, the logged values of this name and these labels count.
     """
     overlap = run.series("probes", "overlap")
     return overlap.grouped(groups_of(run, overlap.labels), mean_of_labels) if overlap else run.scalar("probe_overlap")
@@ -33,7 +33,7 @@ def probe_overlap(run: Run) -> Series:
 
 @metric(unit="1", reads=[probe_perplexity, "probes.*.held_out"], source="playbook D2.2 and MP-2", memory=1)
 def probe_group_perplexity(run: Run) -> Series:
-    r"""Perplexity over the probes of training and over the held-out ones; that of seen text goes to 1 as it is memorised.
+    r"""Perplexity over the training probes and over the held-out ones; memorised text approaches 1.
 
     $$\exp\!\big(\tfrac{1}{|g|} \sum_{p \in g} \log \mathrm{ppl}_p\big)$$
 
@@ -49,19 +49,19 @@ def memorization_curve(run: Run) -> Series:
 
     $$100 \cdot a_{train}$$
 
-    Shape (C, 1). The playbook's curve: about 0 untrained, 5 to 15 at step 100, 30 to 50 at 500, 70 to 90 at 2,000, more
-    from 5,000 on.
+    Shape (C, 1). The playbook's curve: about 0 untrained, 5 to 15 at step 100, 30 to 50 at 500, 70 to 90 at 2,000, more from
+    5,000 on.
     """
     return _column(probe_accuracy(run), TRAIN, "memorization_curve").mapped(lambda share: 100 * share, "memorization_curve", "%")
 
 
 @metric(unit="stage", reads=[probe_accuracy], source="playbook, curve rows MPC-1 to MPC-5", memory=1)
 def memorization_stage(run: Run) -> Series:
-    r"""How far memorization has come: 0 untrained, 1 token statistics, 2 patterns, 3 strong, 4 mostly memorised.
+    r"""Stage of memorization: 0 untrained, 1 token statistics, 2 patterns, 3 strong, 4 mostly memorised.
 
     $$|\{b : a_{train} \ge b\}|, \qquad b \in \{5, 30, 70, 90\}\,\%$$
 
-    Shape (C, 1). The playbook's ranges, closed where they leave gaps; NaN where the accuracy is.
+    Shape (C, 1). The playbook's ranges, with their gaps closed; NaN if the accuracy is.
     """
     share = _column(probe_accuracy(run), TRAIN, "memorization_stage")
     stage = np.searchsorted(STAGES, np.nan_to_num(share.values), side="right").astype(float)
@@ -70,11 +70,11 @@ def memorization_stage(run: Run) -> Series:
 
 @metric(unit="1", reads=[probe_accuracy], source="playbook, memorization protocol MP-4", memory=1)
 def memorization_gap(run: Run) -> Series:
-    r"""How much better training probes are continued than held-out ones: 0 where all of it generalises.
+    r"""Accuracy on training probes minus that on held-out ones: 0 if everything generalises.
 
     $$a_{train} - a_{held\,out}$$
 
-    Shape (C, 1). Not recorded without both.
+    Shape (C, 1). Not recorded unless both are.
     """
     accuracy = probe_accuracy(run)
     seen, unseen = (_column(accuracy, group, "memorization_gap") for group in (TRAIN, HELD_OUT))
@@ -86,11 +86,11 @@ def memorization_gap(run: Run) -> Series:
 
 @metric(unit="1", reads=[probe_perplexity], source="playbook D5.5; McCloskey & Cohen 1989")
 def forgetting(run: Run) -> Series:
-    r"""Perplexity of each probe over its lowest so far: 1 at its best, more where it is forgotten again.
+    r"""Perplexity of each probe relative to its lowest so far: 1 at its best, more if it is forgotten again.
 
     $$\mathrm{ppl}_t / \min_{s \le t} \mathrm{ppl}_s$$
 
-    Shape (C, P): checkpoints by probes. NaN where the perplexity is not finite.
+    Shape (C, P): checkpoints by probes. NaN if the perplexity is not finite.
     """
     known = probe_perplexity(run)
     lowest = np.minimum.accumulate(np.where(known.finite, known.values, np.inf), axis=0)

@@ -1,4 +1,4 @@
-"""What a metric is: a pure function from a run to a series, with what it reads and where it comes from."""
+"""Definition of a metric: a pure function from a run to a series, with its inputs and its source."""
 
 from collections.abc import Callable, Iterable
 from typing import Literal
@@ -22,9 +22,9 @@ class Metric(Struct, frozen=True, eq=False):
         reads: Paths into checkpoints ("gradients.*.norm") and names of scalars ("train_loss_raw").
         source: Where the definition comes from.
         title: The docstring's first sentence.
-        memory: How many points of history a value depends on; None: all.
-        uses: Names of the metrics it is made of.
-        worst: Which of its labels a reader must see first: the one of greatest magnitude, the lowest, or simply the first.
+        memory: Number of past points that a value depends on; None: all.
+        uses: Names of the metrics that it is computed from.
+        worst: Label to show first: the one of greatest magnitude, the lowest, or the first.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Metric(Struct, frozen=True, eq=False):
     worst: Worst = "high"
 
     def __call__(self, run: Run) -> Series:
-        """Return the series of `run` under the metric's own name and unit."""
+        """Return the series of a run under the metric's own name and unit."""
         return run.derived(self.name, lambda: self.function(run).named(self.name, self.unit))
 
     @property
@@ -53,14 +53,14 @@ _METRICS: Catalogue[Metric] = Catalogue("metric", "ckaudit.metrics")
 def metric(
     *, unit: str, reads: Iterable[str | Metric], source: str, memory: int | None = None, worst: Worst = "high"
 ) -> Callable[[MetricFunction], Metric]:
-    """Enter a function into the catalogue of metrics.
+    """Register a function in the catalogue of metrics.
 
     Args:
         unit: Unit of the values, "1" for a pure number.
-        reads: What it looks at: checkpoint paths, scalar names, or other metrics.
-        source: Where the definition comes from.
-        memory: How many points of history a value depends on; None: all.
-        worst: Which of its labels a reader must see first, as in `Metric`.
+        reads: Inputs: checkpoint paths, scalar names, or other metrics.
+        source: Source of the definition.
+        memory: Number of past points that a value depends on; None: all.
+        worst: Label to show first, as in `Metric`.
     """
 
     def enter(function: MetricFunction) -> Metric:
@@ -80,5 +80,5 @@ def metrics_among(inputs: Iterable[object]) -> list[Metric]:
 
 
 def metrics() -> dict[str, Metric]:
-    """Return every metric by name, sorted; those of plugins come in after our own."""
+    """Return every metric by name, sorted; those of plugins follow the built-in ones."""
     return _METRICS.units()

@@ -1,4 +1,4 @@
-"""Movement: which weights went furthest from where they started, and whether it was all of them."""
+"""Movement: which weights move furthest from their start, and whether all of them move."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -18,11 +18,11 @@ from ckaudit.run.series import Series, at, empty, single
 
 @metric(unit="rank", reads=[relative_movement], source="playbook D3.4 and TRI-5")
 def movement_rank(run: Run) -> Series:
-    r"""Place of each weight tensor in the order of how far it has come, 1 for the furthest.
+    r"""Rank of each weight tensor by how far it has moved, 1 for the furthest.
 
     $$1 + |\{q : m_q > m_p\}|$$
 
-    Shape (C, P): checkpoints by tensors; equal ones share a place. NaN where the movement is not finite.
+    Shape (C, P): checkpoints by tensors; equal ones share a rank. NaN if the movement is not finite.
     """
     moved = relative_movement(run)
     known = np.where(moved.finite, moved.values, -np.inf)
@@ -35,11 +35,11 @@ def movement_rank(run: Run) -> Series:
 
 @metric(unit="1", reads=[relative_movement], source="playbook D2.6")
 def moving_share(run: Run, *, min_share_of_median: float = 0.1) -> Series:
-    r"""Share of the weight tensors that came at least a tenth as far as the median tensor.
+    r"""Share of the weight tensors that have moved at least a tenth as far as the median tensor.
 
     $$\tfrac1P \sum_p \mathbb{1}[\,m_p \ge 0.1 \operatorname{median}_q m_q\,]$$
 
-    Shape (C, 1), 0 to 1: 1 where all contribute. Not recorded where nothing moved at all.
+    Shape (C, 1), 0 to 1: 1 if all move. Not recorded if nothing has moved.
 
     Args:
         run: The run.
@@ -63,15 +63,14 @@ def moving_share(run: Run, *, min_share_of_median: float = 0.1) -> Series:
     worst="low",
 )
 def step_over_rate(run: Run) -> Series:
-    r"""How far an element of each matrix moves in one update, over the learning rate.
+    r"""Movement per element of each matrix in one update, relative to the learning rate.
 
     $$\lVert \Delta W \rVert_F / (\eta\,\sqrt{n})$$
 
-    Shape (C, P): checkpoints by the tensors that run.json gives two dimensions or more. Adam's kin move an element by about
-    the whole rate where its gradients agree from step to step, and by $\sqrt{(1 - \beta_1) / (1 + \beta_1)}$, a fifth of
-    it, where they are noise, whatever their size. Where groups of parameters have rates of their own, the tensor's counts, or
-    else the largest; not recorded where it is zero or not known, nor under RAdam, which warms the rate up by itself (Liu et al.
-    2020, section 4).
+    Shape (C, P): checkpoints by the tensors with two dimensions or more in run.json. Optimizers like Adam move an element by
+    about the whole rate if its gradients agree from step to step, and by $\sqrt{(1 - \beta_1) / (1 + \beta_1)}$, a fifth of it,
+    if they are noise, whatever their size. If parameter groups have rates of their own, the tensor's rate counts, or else the
+    largest. Not recorded if the rate is zero or unknown, nor for RAdam, which warms up by itself (Liu et al. 2020, section 4).
     """
     moved = update_norm(run).only(run.tensors.is_matrix)
     if (run.value("optimizer.name").values == OPTIMIZERS.index("RAdam")).any():
@@ -90,13 +89,13 @@ def step_over_rate(run: Run) -> Series:
     memory=1,
 )
 def weight_decay_to_update(run: Run) -> Series:
-    r"""What weight decay takes off each matrix in one update, over the length of that update.
+    r"""Change of each matrix by weight decay in one update, relative to the length of the update.
 
     $$\eta\lambda\,\lVert W \rVert_F / \lVert \Delta W \rVert_F$$
 
-    Shape (C, P): checkpoints by the tensors that run.json gives two dimensions or more. In balance with what is learnt, weights
-    keep their size where this is $\sqrt{\eta\lambda / 2}$: about 0.01, of a rate of 0.001 and a decay of 0.1. At 1 the
-    update is decay and nothing else. Where decay is added to the gradient of an adaptive optimizer this is its least.
+    Shape (C, P): checkpoints by the tensors with two dimensions or more in run.json. At equilibrium, where weights keep their
+    size, it is $\sqrt{\eta\lambda / 2}$: about 0.01 for a rate of 0.001 and a decay of 0.1. At 1 the update is nothing but decay.
+    If decay is added to the gradient of an adaptive optimizer, this is a lower bound.
     """
     taken_off = run.series("weight_deltas", "decay").only(run.tensors.is_matrix)
     return ratio(taken_off, update_to_weight(run)).named("weight_decay_to_update", "1")
@@ -109,12 +108,13 @@ def weight_decay_to_update(run: Run) -> Series:
     memory=1,
 )
 def epsilon_to_gradient(run: Run) -> Series:
-    r"""Epsilon of an adaptive optimizer over the gradient of an element of each matrix.
+    r"""Epsilon of an adaptive optimizer relative to the gradient of an element of each matrix.
 
     $$\epsilon\,\sqrt{n} / (c\,\lVert G \rVert_F)$$
 
-    Shape (C, P): checkpoints by the tensors that run.json gives two dimensions or more; $c$ is the clip coefficient. Far below 1
-    the update does not feel epsilon; at 1 it is half as long as it should be, and from there on as small as plain descent's.
+    Shape (C, P): checkpoints by the tensors with two dimensions or more in run.json; $c$ is the clip coefficient. Far below 1,
+    epsilon does not affect the update. At 1 the update is half as long as it should be, and above it is as small as that of plain
+    gradient descent.
     """
     adapts, epsilon = optimizer_adapts(run), run.value("optimizer.epsilon").recorded_rows()
     size = gradient_norm(run).only(run.tensors.is_matrix)
@@ -136,12 +136,12 @@ def epsilon_to_gradient(run: Run) -> Series:
     memory=1,
 )
 def lost_update_share(run: Run) -> Series:
-    r"""Share of the elements of each matrix that have a gradient and that an update leaves as they were.
+    r"""Share of the elements of each matrix that have a gradient but that an update leaves unchanged.
 
     $$\max(0, \tfrac1n |\{i : w_i^{new} = w_i^{old}\}| - \tfrac1n |\{i : g_i = 0\}|)$$
 
-    Shape (C, P): checkpoints by the tensors that run.json gives two dimensions or more, where they are kept in half precision.
-    There an update below half of an element's last digit, 2^-9 of it in bfloat16, rounds to none.
+    Shape (C, P): checkpoints by the tensors with two dimensions or more in run.json that are stored in half precision. There an
+    update below half of an element's last digit, 2^-9 of it in bfloat16, is rounded away.
     """
     kept = run.series("weight_deltas", "unchanged").only(run.tensors.is_matrix)
     if not kept:
@@ -153,12 +153,12 @@ def lost_update_share(run: Run) -> Series:
 
 @metric(unit="1", reads=[spectral_norm], source="F6 and F7; drill DR-2; Zhai et al. 2023, section 3")
 def spectral_growth(run: Run) -> Series:
-    r"""Largest singular value of each followed matrix over its first.
+    r"""Largest singular value of each tracked matrix relative to its first.
 
     $$\sigma_1(W_t) / \sigma_1(W_{t_0})$$
 
-    Shape (C, P): checkpoints by matrices; $t_0$ is the first checkpoint with a positive one. Logits grow with the product
-    over queries and keys: ten times in a few hundred steps is a runaway.
+    Shape (C, P): checkpoints by matrices; $t_0$ is the first checkpoint with a positive one. Attention logits grow with the
+    product of those of queries and keys: tenfold growth in a few hundred steps is a runaway.
     """
     norms = spectral_norm(run)
     if not norms:
@@ -172,25 +172,25 @@ def spectral_growth(run: Run) -> Series:
 
 
 NEGLIGIBLE_DISTANCE = 0.01
-"""Share of their size that weights come where all rates together are a tenth of it, and updates a tenth of the rate."""
+"""Relative distance of weights if the sum of all learning rates is a tenth of their size and updates are a tenth of the rate."""
 
 
 def median_distance_moved(moved: Series | None) -> float | None:
-    """Return how far the median of the weights that move has come by the end, relative to its size; None where nobody knows.
+    """Return the median relative distance of the weights that have moved by the end; None if unknown.
 
     Args:
-        moved: How far each tensor has come since the first checkpoint, shape (C, P).
+        moved: Relative distance of each tensor since the first checkpoint, shape (C, P).
     """
     come = moved.values[-1][moved.finite[-1] & (moved.values[-1] > 0)] if moved else np.empty(0)
     return median(come) if come.size else None
 
 
 def updated_by_another_optimizer(norm: Series | None, way: Series | None) -> frozenset[str]:
-    """Return the tensors of which every measured update is zero, and which move on and on all the same.
+    """Return the tensors that keep moving although every measured update of theirs is zero.
 
     Args:
-        norm: Of each tensor's update, around the steps of the optimizers that the recorder was given, shape (C, P).
-        way: How far each tensor has come. One that was changed once, as by a flipped bit, has one value from there on.
+        norm: Norm of each tensor's update by the optimizers that the recorder knows, shape (C, P).
+        way: Distance of each tensor. A tensor that changes once, as by a flipped bit, has a constant distance from there on.
     """
     if norm is None or way is None:
         return frozenset()
@@ -201,12 +201,12 @@ def updated_by_another_optimizer(norm: Series | None, way: Series | None) -> fro
 
 @metric(unit="1", reads=["weight_deltas.*.decay", "weight_deltas.*.norm", "optimizer.name"], source="analysis contract", memory=1)
 def decayed_share(run: Run) -> Series:
-    r"""Share of the tensors with a measured update that weight decay takes something off.
+    r"""Share of the tensors with a measured update that weight decay reduces.
 
     $$\tfrac1P \sum_p \mathbb{1}[\lambda_p > 0]$$
 
-    Shape (C, 1): checkpoints. 0 where our recorder saw an optimizer of torch that decays nothing: it writes the decay of every
-    tensor that has one. Not recorded where another program wrote no decay: it may not have looked.
+    Shape (C, 1): checkpoints. 0 if ckaudit's recorder saw a torch optimizer without decay: it writes the decay of every tensor
+    that has one. Not recorded if another program wrote no decay, because it may not have checked.
     """
     moved, decay = run.series("weight_deltas", "norm"), run.series("weight_deltas", "decay")
     is_ours = run.manifest is not None and str(run.manifest.source).startswith("ckaudit recorder")
@@ -222,5 +222,5 @@ def decayed_share(run: Run) -> Series:
 
 
 def decays_nothing(decayed: Series | None) -> bool:
-    """Tell whether an optimizer is known to have no weight decay, by `decayed_share`."""
+    """Tell whether the optimizer is known to have no weight decay, by `decayed_share`."""
     return decayed is not None and bool(decayed.finite.any()) and not bool(decayed.values[decayed.finite].any())

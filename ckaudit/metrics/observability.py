@@ -1,4 +1,4 @@
-"""Observability: whether the training is alive, its checkpoints are whole, and its numbers arrive."""
+"""Observability: whether the training is alive, its checkpoints are complete, and its numbers arrive."""
 
 import numpy as np
 from msgspec import UNSET
@@ -31,14 +31,14 @@ _PLACES = (
 
 @metric(unit="places", reads=[*_PLACES, "nan_inf_events"], source="catalogue M60", memory=1)
 def nan_inf_events(run: Run) -> Series:
-    r"""In how many places each step has a NaN or an infinity: losses, the gradient norm, tensors and modules.
+    r"""Number of places with a NaN or an infinity at each step: losses, the gradient norm, tensors and modules.
 
     $$\sum_p \mathbb{1}[\,\neg\,\mathrm{isfinite}(x_p)\,]$$
 
     Shape (T, 1): logged steps and checkpoints. A tensor or module counts once, however many of its elements are not finite.
-    Gradients of an update that the loss scaler skipped are left out: overflow is how it finds its scale; so are, where no scaler
-    is recorded, those that are finite again later, for none was applied. The logged number counts where it is larger, for a
-    trainer looks at more.
+    Gradients of an update that the loss scaler skipped do not count, because overflow is how it finds its scale. If no scaler is
+    recorded, gradients that become finite again later do not count, because none was applied. The logged number counts if it is
+    larger, because a trainer checks more places.
     """
     counted, series = bad_places(run), run.scalar("nan_inf_events").recorded_rows()
     if not len(series.steps):
@@ -52,7 +52,7 @@ def nan_inf_events(run: Run) -> Series:
 
 
 def bad_places(run: Run) -> Series:
-    """Return the number of places with a NaN or an infinity at each recorded step, as far as recorded, shape (T, 1)."""
+    """Return the number of recorded places with a NaN or an infinity at each recorded step, shape (T, 1)."""
     norm, counted = grad_global_norm(run), nonfinite_gradients(run)
     gradients = _unless_skipped(run, norm, never_applied(norm)), _unless_skipped(run, counted, never_applied_counts(counted))
     numbers = [train_loss_raw(run), val_loss(run), gradients[0]]
@@ -69,25 +69,24 @@ def bad_places(run: Run) -> Series:
 
 
 def places_read() -> tuple[Metric, ...]:
-    """Return the metrics that bad_places looks at."""
+    """Return the metrics that bad_places reads."""
     return _PLACES
 
 
 @metric(unit="1", reads=["checkpoint_ok", "file_ok"], source="catalogue M61", memory=1)
 def checkpoint_ok(run: Run) -> Series:
-    r"""Whether a checkpoint was written whole and can be read: 1 is well, 0 is not.
+    r"""Whether a checkpoint is complete and readable: 1 if so, 0 if not.
 
     $$\mathbb{1}[\,\text{readable}\,]$$
 
-    Shape (T, 1): as the trainer said of its own checkpoints. Where it said nothing, whether the analysis checkpoint of
-    the step could be read.
+    Shape (T, 1): as logged by the trainer for its own checkpoints; else whether the analysis checkpoint of the step is readable.
     """
     return filled(*_of_file(run, "checkpoint_ok", "file_ok"))
 
 
 @metric(unit="1", reads=["file_ok"], source="catalogue M61", memory=1)
 def checkpoint_written(run: Run) -> Series:
-    r"""Steps with an analysis checkpoint: 1 where it can be read, 0 where its file is there but cannot.
+    r"""Steps with an analysis checkpoint: 1 if its file is readable, 0 if it exists but is not.
 
     $$\mathbb{1}[\,\text{readable}\,]$$
 
@@ -98,12 +97,11 @@ def checkpoint_written(run: Run) -> Series:
 
 @metric(unit="s", reads=["checkpoint_time", "cost.ms"], source="catalogue M62", memory=1)
 def checkpoint_time(run: Run) -> Series:
-    r"""How long the training waited for a checkpoint.
+    r"""Time that the training waited for a checkpoint.
 
     $$\tau_{end} - \tau_{begin}$$
 
-    Shape (T, 1): as the trainer said of its own checkpoints. Where it said nothing, what the analysis checkpoint of the
-    step cost.
+    Shape (T, 1): as logged by the trainer for its own checkpoints; else the cost of the step's analysis checkpoint.
     """
     cost = run.value("cost.ms").mapped(lambda ms: ms / 1e3, "checkpoint_time", "s")
     return filled(logged_as(run, "checkpoint_time"), relabelled(cost, "checkpoint_time"))
@@ -115,20 +113,19 @@ def checkpoint_size(run: Run) -> Series:
 
     $$\text{bytes}$$
 
-    Shape (T, 1): as the trainer said of its own checkpoints. Where it said nothing, the file of the step's analysis
-    checkpoint.
+    Shape (T, 1): as logged by the trainer for its own checkpoints; else the file size of the step's analysis checkpoint.
     """
     return filled(*_of_file(run, "checkpoint_size", "file_bytes"))
 
 
 @metric(unit="restarts/day", reads=["time", "restart_rate"], source="catalogue M64")
 def restart_rate(run: Run) -> Series:
-    r"""How often the training was started again in the last 24 hours.
+    r"""Number of restarts of the training in the last 24 hours.
 
     $$|\{s : \tau_t - 86400 < \tau_s \le \tau_t\}|$$
 
-    Shape (T, 1): logged steps with a time, of the sessions that run.json lists, the first one left out. The logged rate
-    counts where it lists none.
+    Shape (T, 1): logged steps with a time, from the sessions in run.json without the first. The logged rate counts if run.json
+    lists none.
     """
     starts = session_starts(run)
     series = _events_of_last_day(run, starts[1:], "restart_rate", "restarts/day") if len(starts) else empty("x")
@@ -137,23 +134,23 @@ def restart_rate(run: Run) -> Series:
 
 @metric(unit="events/day", reads=["error_event_rate"], source="catalogue M65", memory=1)
 def error_event_rate(run: Run) -> Series:
-    r"""How many errors there were in the last 24 hours: out of memory, collectives, input and output.
+    r"""Number of errors in the last 24 hours: out of memory, collectives, input and output.
 
     $$|\{e : \tau_t - 86400 < \tau_e \le \tau_t\}|$$
 
-    Shape (T, K): logged steps, by kinds where the log tells them apart. Sessions that were cut off say nothing of the
-    errors of those that were not: restart_rate counts them.
+    Shape (T, K): logged steps, by kinds if the log distinguishes them. Interrupted sessions do not show the errors of the others;
+    restart_rate counts them.
     """
     return run.scalar("error_event_rate")
 
 
 @metric(unit="s", reads=["metrics_ingest_lag", "time", "file_time"], source="catalogue M66", memory=1)
 def metrics_ingest_lag(run: Run) -> Series:
-    r"""How long after its step a number could be read.
+    r"""Time from the end of a step until its numbers can be read.
 
     $$\tau_{line} - \tau_{step}$$
 
-    Shape (T, 1): as logged. Where it was not, from the end of the step, as its checkpoint says, to the line of the log.
+    Shape (T, 1): as logged; else from the end of the step, as recorded in its checkpoint, to the log line.
     """
     ended, written = run.scalar("file_time"), run.scalar("time")
     steps, times = shared_points([ended, written])
@@ -163,16 +160,16 @@ def metrics_ingest_lag(run: Run) -> Series:
 
 @metric(unit="ranks", reads=["rank_facts.heartbeat", "heartbeat_missing"], source="catalogue M67")
 def heartbeat_missing(run: Run, *, patience: float = 300.0) -> Series:
-    r"""Ranks that gave no sign of life.
+    r"""Number of ranks without a sign of life.
 
     $$R - |\{r : \tau_r > \max_q \tau_q - 300\}|$$
 
-    Shape (T, 1): checkpoints with files of ranks; R is the world size of run.json, or the number of ranks seen so far,
-    whichever is more. The logged number counts elsewhere.
+    Shape (T, 1): checkpoints with per-rank files; R is the world size in run.json or the number of ranks seen so far, whichever
+    is larger. The logged number counts elsewhere.
 
     Args:
         run: The run.
-        patience: Seconds behind the latest rank that still count as alive; ranks write at the same step.
+        patience: Seconds behind the latest rank up to which a rank counts as alive; ranks write at the same step.
     """
     beats = run.value("rank_facts.heartbeat")
     world = run.manifest.world_size if run.manifest else UNSET
@@ -187,7 +184,7 @@ def heartbeat_missing(run: Run, *, patience: float = 300.0) -> Series:
 
 
 def _unless_skipped(run: Run, series: Series, is_unapplied: Mask) -> Series:
-    """Return a series without the steps whose update the loss scaler skipped, or somebody, where no scaler is recorded."""
+    """Return a series without the steps whose update was skipped: by the loss scaler, or by anybody if no scaler is recorded."""
     skipped = skipped_updates(run)
     if not skipped:
         return replace(series, recorded=series.recorded & ~is_unapplied)
@@ -200,7 +197,7 @@ def _of_file(run: Run, name: str, fact: str) -> tuple[Series, Series]:
 
 
 def _events_of_last_day(run: Run, events: Floats, name: str, unit: str) -> Series:
-    """Count the `events`, Unix seconds in order, of the 24 hours before each line of the log."""
+    """Count the `events`, sorted Unix seconds, in the 24 hours before each log line."""
     steps, times = shared_points([run.scalar("time")])
     until, since = (np.searchsorted(events, times[:, 0] - back, side="right") for back in (0.0, DAY))
     return single(name, unit, steps, (until - since).astype(float))

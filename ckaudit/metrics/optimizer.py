@@ -1,4 +1,4 @@
-"""The optimizer: learning rate, clipping and the loss scaler."""
+"""The optimizer: learning rate, clipping and loss scaler."""
 
 import numpy as np
 from msgspec import UNSET
@@ -13,12 +13,12 @@ from ckaudit.run.series import Floats, Mask, Series, at, empty
 
 @metric(unit="1", reads=["learning_rate", "optimizer.groups"], source="catalogue M06", memory=1)
 def learning_rate(run: Run) -> Series:
-    r"""Learning rate that each step's update used.
+    r"""Learning rate of each step's update.
 
     $$\eta_t$$
 
-    Shape (T, G): logged steps by parameter groups, one column where the log does not tell groups apart. Where it was not logged,
-    that of the checkpoints.
+    Shape (T, G): logged steps by parameter groups, one column if the log does not distinguish groups. If it is not logged, that
+    of the checkpoints.
     """
     return run.scalar("learning_rate") or relabelled(
         replace(run.value("optimizer.groups"), name="learning_rate"), "learning_rate"
@@ -31,14 +31,14 @@ def learning_rate(run: Run) -> Series:
     source="Pascanu et al. 2013, algorithm 1",
 )
 def clip_coefficient(run: Run) -> Series:
-    r"""Factor that clipping by global norm multiplied the gradients by.
+    r"""Factor by which clipping by global norm multiplied the gradients.
 
     $$c = \min(1, \tau / \lVert g \rVert)$$
 
-    Shape (T, 1): logged steps and checkpoints; 1 where nothing was clipped. The recorded factor counts; where there is
-    none it is made of the limit (of the checkpoints, else of run.json) and grad_global_norm; where no limit is known either,
-    of the norm that the optimizer was given and grad_global_norm, whatever clipped the gradients, element by element or whole.
-    Not recorded where none of these is known; NaN where the norm is NaN.
+    Shape (T, 1): logged steps and checkpoints; 1 if nothing was clipped. The recorded factor counts. Else it is computed from the
+    limit (of the checkpoints, else of run.json) and grad_global_norm. If no limit is known either, it is the ratio of the
+    optimizer's input norm to grad_global_norm, for any kind of clipping, by element or whole. Not recorded if none of these is
+    known; NaN if the norm is NaN.
     """
     recorded = filled(relabelled(run.value("optimizer.clip_coefficient"), "clip_coefficient"), logged_as(run, "clip_coefficient"))
     return filled(filled(recorded, _clipped_by_norm(run)), _left_over(run))
@@ -46,17 +46,17 @@ def clip_coefficient(run: Run) -> Series:
 
 @metric(unit="1", reads=[clip_coefficient, "grad_clip_rate"], source="catalogue M10", memory=100)
 def grad_clip_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Series:
-    r"""Share of the last steps whose gradient was clipped.
+    r"""Share of recent steps with clipped gradients.
 
     $$r_t = \tfrac{1}{n} \sum_{i=t-n+1}^{t} \mathbb{1}[\,c_i < 1\,], \qquad n = \min(t, 100)$$
 
-    Shape (T, 1): 0 to 1. Not recorded before `min_points` points. A NaN norm clips nothing, and counts as such. The
-    trainer's own rate counts where no limit is known.
+    Shape (T, 1): 0 to 1. Not recorded before `min_points` points. A NaN norm counts as not clipped. The trainer's own rate counts
+    if no limit is known.
 
     Args:
         run: The run.
-        window: Points looked back on (catalogue M10 asks for a window; 100 is the recorder's own).
-        min_points: Fewest points that make a share.
+        window: Number of past points (catalogue M10 asks for a window; 100 is the recorder's own).
+        min_points: Smallest number of points for a share.
     """
     factor = clip_coefficient(run).recorded_rows()
     series = share_of_last(factor, factor.values < 1, window=window, min_points=min_points)
@@ -65,7 +65,7 @@ def grad_clip_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Seri
 
 @metric(unit="1", reads=["loss_scale", "optimizer.loss_scale"], source="catalogue M13; Micikevicius et al. 2018", memory=1)
 def loss_scale(run: Run) -> Series:
-    r"""Factor that mixed-precision training multiplies the loss by.
+    r"""Factor by which mixed-precision training multiplies the loss.
 
     $$s_t$$
 
@@ -77,7 +77,7 @@ def loss_scale(run: Run) -> Series:
 
 @metric(unit="updates", reads=["skipped_updates", "optimizer.found_inf"], source="catalogue M15", memory=1)
 def skipped_updates(run: Run) -> Series:
-    r"""Updates that the loss scaler skipped at each step, because a gradient overflowed.
+    r"""Number of updates that the loss scaler skipped at each step because a gradient overflowed.
 
     $$k_t \in \{0, 1\}$$
 
@@ -89,7 +89,7 @@ def skipped_updates(run: Run) -> Series:
 
 @metric(unit="1", reads=["optimizer.state_finite", "opt_state_finite"], source="catalogue M12", memory=1, worst="low")
 def opt_state_finite(run: Run) -> Series:
-    r"""Whether every sampled moment of the optimizer is finite: 1 is well, 0 is not.
+    r"""Whether every sampled moment of the optimizer is finite: 1 if so, 0 if not.
 
     $$\mathbb{1}[\,|m| < \infty,\ |v| < \infty\,]$$
 
@@ -103,18 +103,18 @@ def opt_state_finite(run: Run) -> Series:
     unit="%", reads=[skipped_updates, loss_scale, "overflow_rate"], source="catalogue M14; Micikevicius et al. 2018", memory=150
 )
 def overflow_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Series:
-    r"""Share of the last steps whose gradients overflowed.
+    r"""Share of recent steps with overflowing gradients.
 
     $$r_t = \tfrac{100}{n} \sum_{i=t-n+1}^{t} k_i, \qquad n = \min(t, 100)$$
 
-    Shape (T, 1). A step overflowed if its update was skipped, of a log with a line for several steps a share of them; where that
-    was not recorded, if the loss scale fell to the point after it. The trainer's own rate counts where it is higher, for it may
-    look at more. Windows are counted in points; not recorded before `min_points` of them.
+    Shape (T, 1). A step overflowed if its update was skipped; a line for several steps counts a share of them. If that is not
+    recorded, a step overflowed if the loss scale is lower at the next point. The trainer's own rate counts if it is higher,
+    because it may see more steps. Windows are counted in points; not recorded before `min_points` of them.
 
     Args:
         run: The run.
-        window: Points looked back on.
-        min_points: Fewest points that make a share.
+        window: Number of past points.
+        min_points: Smallest number of points for a share.
     """
     source, hits = overflows(skipped_updates(run), loss_scale(run))
     series = share_of_last(source, hits, window=window, min_points=min_points)
@@ -123,10 +123,10 @@ def overflow_rate(run: Run, *, window: int = 100, min_points: int = 10) -> Serie
 
 
 def overflows(skipped: Series, scale: Series) -> tuple[Series, Floats]:
-    """Return the series that reports overflows, and how many of an attempt each of its cells reports, 0 to 1.
+    """Return the series that shows overflows, and the share of an attempt that each of its cells reports, 0 to 1.
 
-    A skipped update is one; a count of all skipped ones so far is recognised by exceeding 1 and never falling. Without them a
-    loss scale that fell to the point after is one.
+    A skipped update is an overflow; a running total is recognised because it exceeds 1 and never falls. Without skipped updates,
+    a fall of the loss scale from one point to the next is an overflow.
     """
     skipped, scale = skipped.recorded_rows(), scale.recorded_rows()
     if not skipped and scale:
@@ -138,7 +138,7 @@ def overflows(skipped: Series, scale: Series) -> tuple[Series, Floats]:
 
 
 def is_set_back(rate: Series | None, since: int, until: int, *, raised: float = 1.5) -> bool:
-    """Tell whether the learning rate was raised between two steps, to no more than it had been before: a planned restart."""
+    """Tell whether the learning rate rose between two steps to no more than an earlier value: a planned restart."""
     if rate is None:
         return False
     steps, values = rate.finite_points()
@@ -150,10 +150,10 @@ def share_of_last(series: Series, hits: Mask | Floats, *, window: int, min_point
     """Return the share of hits among the last `window` points of each point, shape (T, P).
 
     Args:
-        series: Gives steps and labels.
-        hits: What is counted, or how much of each point is, shape (T, P).
-        window: Points looked back on.
-        min_points: Fewest points that make a share; before them it is not recorded.
+        series: Gives the steps and labels.
+        hits: Points to count, or the share of each point to count, shape (T, P).
+        window: Number of past points.
+        min_points: Smallest number of points for a share; earlier points are not recorded.
     """
     counted = np.zeros((len(series.steps) + 1, len(series.labels)))
     np.cumsum(hits, axis=0, out=counted[1:])
@@ -177,11 +177,11 @@ def _clipped_by_norm(run: Run) -> Series:
 
 
 def _left_over(run: Run, *, rounding: float = 1e-3) -> Series:
-    """Return the norm that the optimizer was given over the norm before, at most 1, where no limit of clipping is known.
+    """Return the optimizer's input norm relative to the norm before it, at most 1, if no clipping limit is known.
 
     Args:
         run: The run.
-        rounding: Relative error of either norm, within which nothing was clipped.
+        rounding: Relative difference of the norms up to which nothing was clipped.
     """
     given = run.value("optimizer.gradient_norm").recorded_rows()
     norms = grad_global_norm(run)

@@ -1,4 +1,4 @@
-"""Overhead: what recording itself takes from the training."""
+"""Overhead: the cost of recording for the training."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -11,12 +11,12 @@ from ckaudit.run.series import Floats, Series, Steps, at, empty, single
 
 @metric(unit="1", reads=["cost.share", "cost.step_share"], source="dashboard page, overhead budget")
 def recording_share(run: Run) -> Series:
-    r"""Share of the time that recording takes.
+    r"""Share of the time spent on recording.
 
     $$s_i = \frac{\text{time in the recorder}}{\text{time}} \;\approx\; \frac{c_i}{c_i + t_i - t_{i-1}}$$
 
-    Shape (C, 1): checkpoints, each with the steps since the one before. The right-hand form, with the cost $c_i$ of a
-    checkpoint in steps, stands in where only that was recorded; it leaves out what every step costs.
+    Shape (C, 1): checkpoints, each with the steps since the one before. The right-hand form, with the cost $c_i$ of a checkpoint
+    in steps, is used if only that is recorded; it excludes the cost of every step.
     """
     cost = run.value("cost.step_share").recorded_rows()
     apart = np.diff(cost.steps, prepend=np.nan)[:, None]
@@ -29,13 +29,13 @@ def recording_share(run: Run) -> Series:
 
 @metric(unit="s", reads=["time", "cost.ms", "cost.step_share", recording_share], source="dashboard page, overhead budget")
 def recording_seconds(run: Run) -> Series:
-    r"""Time that recording has taken so far.
+    r"""Time spent on recording so far.
 
     $$S_i = \sum_{j \le i} s_j\,(\tau_j - \tau_{j-1})$$
 
-    Shape (C, 1): checkpoints whose share $s_j$ of the time is known, from the clock $\tau$ of the log. Where no clock was logged
-    the length of a step without recording, its milliseconds over its cost in steps, times steps and $s_j / (1 - s_j)$, stands
-    in for it; of that, shares count up to 0.9, for of what is left of a share of one nobody knows how many steps it was.
+    Shape (C, 1): checkpoints whose share $s_j$ of the time is known, with the clock $\tau$ of the log. If no clock is logged,
+    each term is the length of a step without recording (cost in milliseconds over cost in steps) times the number of steps and
+    $s_j / (1 - s_j)$. There $s_j$ is capped at 0.9, because the term diverges as it approaches 1.
     """
     share = recording_share(run)
     if not share:
@@ -54,5 +54,5 @@ def recording_seconds(run: Run) -> Series:
 
 
 def _column(series: Series, steps: Steps) -> Floats:
-    """Return the one value that a series has at each step, NaN where it has none."""
+    """Return the last value of a series at or before each step, NaN if there is none."""
     return at(series, steps).values[:, 0] if series else np.full(len(steps), np.nan)

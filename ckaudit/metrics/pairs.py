@@ -1,4 +1,4 @@
-"""Two series brought onto the same steps and labels: ratios, and one filling the gaps of the other."""
+"""Two series on the same steps and labels: ratios, and one series that fills the gaps of another."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -8,9 +8,9 @@ from ckaudit.run.series import Series, Steps, merged_steps, root_sum_square, sin
 
 
 def together(first: Series, second: Series) -> tuple[Series, Series]:
-    """Return the part of both that they share: the steps both have, the labels both have, in the order of `first`.
+    """Return the parts of both series with shared steps and labels, in the order of `first`.
 
-    Where `second` has a step twice, its last row counts.
+    If `second` has a step twice, its last row counts.
     """
     names = set(second.labels)
     first = first.only(names.__contains__)
@@ -25,9 +25,9 @@ def together(first: Series, second: Series) -> tuple[Series, Series]:
 
 
 def ratio(part: Series, whole: Series) -> Series:
-    """Divide two series cell by cell, where both are recorded.
+    """Divide two series cell by cell where both are recorded.
 
-    Not recorded where `whole` is 0, for then there is no ratio; NaN where either is NaN.
+    Not recorded where `whole` is 0; NaN if either is NaN.
     """
     part, whole = together(part, whole)
     recorded = part.recorded & whole.recorded & (whole.values != 0)
@@ -37,7 +37,7 @@ def ratio(part: Series, whole: Series) -> Series:
 
 
 def filled(first: Series, second: Series) -> Series:
-    """Return `first`, and `second` in the cells where `first` is not recorded: all steps and labels of both."""
+    """Return `first`, filled from `second` where it is not recorded, with all steps and labels of both."""
     if not second:
         return first
     if not first:
@@ -59,7 +59,7 @@ def filled(first: Series, second: Series) -> Series:
 
 
 def higher(first: Series, second: Series) -> Series:
-    """Return the higher of two series of one label in each cell that both have, and the one that has it elsewhere."""
+    """Return the higher of two series of one label in each cell, or the only one that is recorded there."""
     either, other = filled(first, second), filled(second, first)
     if not first or not second:
         return either
@@ -67,19 +67,19 @@ def higher(first: Series, second: Series) -> Series:
 
 
 def total(series: Series, name: str) -> Series:
-    """Return the root of the sum of squares over all labels: recorded where every label is that ever was."""
+    """Return the root sum of squares over all labels, recorded if every label recorded so far is."""
     if not series:
         return single(name, series.unit, series.steps[:0], series.values[:0, :0])
     return series.grouped([name] * len(series.labels), root_sum_square)
 
 
 def relabelled(series: Series, label: str) -> Series:
-    """Return a series of one column under another label; one of several columns stays as it is."""
+    """Return a series of one column under another label; a series of several columns is unchanged."""
     return replace(series, labels=(label,)) if len(series.labels) == 1 else series
 
 
 def logged_as(run: Run, name: str) -> Series:
-    """Return what was logged by a name, under that name as its label; what has one of its own beside it is another number."""
+    """Return the scalar of a name, labelled by that name; a column with that label counts alone."""
     logged = run.scalar(name)
     return relabelled(logged.only(name.__eq__) if name in logged.labels else logged, name)
 
@@ -94,6 +94,6 @@ def _rows(series: Series, index: Steps) -> Series:
 
 
 def in_order(series: Series, labels: list[str]) -> Series:
-    """Return the columns named, in that order."""
+    """Return the named columns in this order."""
     place = {label: column for column, label in enumerate(series.labels)}
     return _columns(series, [place[label] for label in labels])

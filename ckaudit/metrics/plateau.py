@@ -1,4 +1,4 @@
-"""Plateaus: whether losses still fall, how sure that is, and how long ago they last did."""
+"""Plateaus: whether losses still fall, how certain that is, and how long ago they last did."""
 
 from collections.abc import Callable, Iterator
 
@@ -28,23 +28,23 @@ def val_slope(run: Run) -> Series:
 
 @metric(unit="1", reads=[val_loss], source="playbook D5.2 and D6.1; Mann 1945, Kendall 1975")
 def val_slope_p(run: Run) -> Series:
-    r"""Probability that so steady a rise or fall of the held-out loss over the last 1,000 steps is chance.
+    r"""Probability of so steady a rise or fall of the held-out loss over the last 1,000 steps by chance.
 
     $$p(|S|), \qquad S = \sum_{i<j} \operatorname{sign}(L_j - L_i)$$
 
-    Shape (E, V): as val_slope. Small with a negative slope: it is still falling; large: there is nothing left to see.
+    Shape (E, V): as val_slope. Small with a negative slope: the loss still falls; large: no trend is visible.
     """
     return _trends(run, lambda trend: trend.p)
 
 
 @metric(unit="steps", reads=[val_loss], source="playbook D5.2; Prechelt 1998")
 def steps_since_improvement(run: Run, *, min_fall_share: float = 1e-3) -> Series:
-    r"""How many steps ago the held-out loss last fell below its best by more than a thousandth.
+    r"""Number of steps since the held-out loss last fell below its best by more than a thousandth.
 
     $$t - \max\{s \le t : L_s < (1 - 10^{-3})\,b_s\}$$
 
-    Shape (E, V): evaluations by held-out sets; b is the best before, and the first evaluation is an improvement. Not
-    recorded where the loss is not finite.
+    Shape (E, V): evaluations by held-out sets; b is the best before, and the first evaluation counts as an improvement. Not
+    recorded if the loss is not finite.
 
     Args:
         run: The run.
@@ -66,17 +66,17 @@ def steps_since_improvement(run: Run, *, min_fall_share: float = 1e-3) -> Series
 
 @metric(unit="nats/token per 1,000 steps", reads=[train_loss_raw], source="playbook D2.1, D2.3 and D5.4")
 def train_loss_slope(run: Run, *, window: int = 100) -> Series:
-    r"""Slope of the training loss within windows of 100 points, side by side.
+    r"""Slope of the training loss within consecutive windows of 100 points.
 
     $$1000 \cdot \frac{\operatorname{median}(L_{late}) - \operatorname{median}(L_{early})}
       {\operatorname{median}(s_{late}) - \operatorname{median}(s_{early})}$$
 
-    Shape (W, 1): each window at its last step, counted in points; early and late are its halves. A quarter of wild points
-    does not bend it. Steep and flattening is learning, flat and high is a plateau.
+    Shape (W, 1): each window at its last step, counted in points; early and late are its halves. Up to a quarter of outliers does
+    not affect it. A steep slope that flattens is learning; a flat slope at a high loss is a plateau.
 
     Args:
         run: The run.
-        window: Points in a window.
+        window: Points per window.
     """
     steps, losses = windows(train_loss_raw(run), window)
     half = window // 2
@@ -90,15 +90,15 @@ def recent_trends(
 ) -> Iterator[tuple[int, Trend]]:
     """Yield rows and the trend of the points up to each.
 
-    Where evaluations are dense the window is one of steps, and where they are not, one of points.
+    If evaluations are dense the window is a number of steps, else a number of points.
 
     Args:
         steps: Rising, shape (E,).
         values: Finite, shape (E,).
-        horizon: Steps looked back on.
-        min_points: Points looked back on where the horizon has fewer, and before which there is no trend.
-        max_points: Points that are fitted; denser ones are thinned.
-        apart: Trends in one horizon; of evaluations closer than that, one each is taken.
+        horizon: Number of past steps.
+        min_points: Number of past points if the horizon has fewer; earlier points have no trend.
+        max_points: Largest number of points in a fit; more are thinned.
+        apart: Number of trends per horizon; of evaluations that are closer, one is used.
     """
     starts = np.minimum(np.searchsorted(steps, steps - horizon), np.arange(len(steps)) - min_points + 1)
     turn = steps // max(1, horizon // apart)

@@ -1,6 +1,6 @@
-"""Logged numbers side by side: those whose playbook names a bad shape, with that shape, and shares of an unknown unit.
+"""Logged numbers whose playbook names a bad shape, with those shapes, and shares of unknown unit.
 
-Of a bad shape is known which way it goes, how far, and how large it must be to matter.
+A bad shape has a direction, a size, and a smallest value that matters.
 """
 
 import math
@@ -35,12 +35,13 @@ class BadShape(NamedTuple):
     """The bad shape of one number.
 
     Attributes:
-        kind: What it does.
-        size: How far: a share of its level for a rise or fall, a factor for a hump, slide or surge, else an amount in its unit.
-        floor: The least value at its end that matters, in its unit: of the top words, all but a twentieth.
-        unless: Names that say the same better; where one is logged, its own rules judge.
-        note: Whether the playbook calls it no more than guidance.
-        top: The value that cannot be exceeded, where what is left to it is judged instead.
+        kind: Kind of the shape.
+        size: Size of the change: a share of the level for a rise or fall, a factor for a hump, slide or surge, else an amount in
+            its unit.
+        floor: Smallest final value that matters, in its unit; for the mass of the top tokens, all but a twentieth.
+        unless: Better names for the same quantity; if one is logged, its own rules judge.
+        note: Whether the playbook calls it guidance only.
+        top: Upper bound of the value; if given, the distance to it is judged instead.
     """
 
     kind: Kind
@@ -52,7 +53,7 @@ class BadShape(NamedTuple):
 
 
 DOUBLING = 2.0
-"""Growth over the second half of a run: what grows by the same amount all the time doubles in it at most."""
+"""Growth over the second half of a run; linear growth at most doubles in it."""
 
 _LOSSES = ("train_loss_raw", "train_loss_ema")
 BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
@@ -82,7 +83,7 @@ BAD_SHAPES: dict[str, tuple[BadShape, ...]] = {
     "eval_artifact_hash": (BadShape("differs", 0.0),),
     "rtp_prompt_stats": (BadShape("differs", 0.005),),
 }
-"""What no rule of its own judges at every length. Sizes are those of the playbook's bad shapes, rounded towards the good ones."""
+"""Shapes that no rule of their own judges at every length. Sizes are those of the playbook, rounded towards the good shapes."""
 
 
 _BETTER = dict.fromkeys(name for shapes in BAD_SHAPES.values() for name in shapes[0].unless)
@@ -90,12 +91,12 @@ _BETTER = dict.fromkeys(name for shapes in BAD_SHAPES.values() for name in shape
 
 @metric(unit="1", reads=(*BAD_SHAPES, *_BETTER), source="catalogue, the good and bad pattern of each playbook")
 def playbook_numbers(run: Run) -> Series:
-    r"""What the trainer logged of each number whose playbook names a bad shape.
+    r"""Logged values of each number whose playbook names a bad shape.
 
     $$x_t$$
 
-    Shape (T, K): steps by names, "checkpoint_time", with a label behind a slash where there are several; each in its own
-    unit. A name is left out where another is logged that says the same better, as val_loss does of val_ppl.
+    Shape (T, K): steps by names, "checkpoint_time", followed by a slash and a label if there are several; each in its own unit. A
+    name is left out if a better name for the same quantity is logged, such as val_loss for val_ppl.
     """
     logged = {name: run.scalar(name) for name in BAD_SHAPES}
     better = {name for name in _BETTER if run.scalar(name)}
@@ -118,12 +119,12 @@ OPEN_RATES = (
 
 @metric(unit="%", reads=OPEN_RATES, source="catalogue, the unit of each share", memory=1)
 def undecided_share(run: Run) -> Series:
-    r"""What each rate would be in percent if it was logged as a fraction.
+    r"""Each rate of unknown unit in percent, if it was logged as a fraction.
 
     $$100 \cdot x_t$$
 
-    Shape (T, K): steps by rates; above 100 % it was no fraction. Rates whose unit `--unit`, a value above 1 or the other
-    shares of the same log decide are left out.
+    Shape (T, K): steps by rates; above 100 % it was no fraction. Rates are left out if `--unit`, a value above 1 or the other
+    shares of the same log decide their unit.
     """
     logged = (run.scalar(name) for name in OPEN_RATES if name not in run.units)
     shares = (series.mapped(lambda share: 100 * share, series.name, "%") for series in logged)
@@ -131,7 +132,7 @@ def undecided_share(run: Run) -> Series:
 
 
 def side_by_side(name: str, unit: str, logged: Iterable[Series]) -> Series:
-    """Return logged numbers as the columns of one series, each under its own name, with a label behind a slash."""
+    """Return logged numbers as the columns of one series, each under its name, followed by a slash and a label if needed."""
     columns = [
         (series.name if label == series.name else f"{series.name}/{label}", series, column)
         for series in logged

@@ -1,4 +1,4 @@
-"""Probes: what the model continues by heart, and what it says to a batch that never changes."""
+"""Probes: memorised continuations, and the model's outputs on a batch that never changes."""
 
 from typing import Literal
 
@@ -16,7 +16,7 @@ HELD_OUT: Group = "held_out"
 
 
 def groups_of(run: Run, labels: tuple[str, ...]) -> list[Group]:
-    """Return the group of each probe; one that never says is held out where its name says so, else one of training."""
+    """Return the group of each probe; one without a record is held out if its name begins so, else a training probe."""
     held = run.series("probes", "held_out")
     outside = {label for column, label in enumerate(held.labels) if (held.values[held.recorded[:, column], column] == 1).any()}
     silent = set(labels) - {label for column, label in enumerate(held.labels) if held.recorded[:, column].any()}
@@ -41,12 +41,13 @@ TWIN = ".shifted"
     memory=1,
 )
 def probe_accuracy(run: Run) -> Series:
-    r"""Share of a probe's tokens continued exactly, averaged over the probes of training and over the held-out ones.
+    r"""Share of a probe's tokens continued exactly, averaged over the training probes and over the held-out ones.
 
     $$a_g = \tfrac{1}{|g|} \sum_{p \in g} m_p$$
 
-    Shape (C, 2): "train" and "held_out", as far as each has probes. A probe that never says is one of training.
-    Not recorded where a probe seen before is missing. What was logged by this name and these labels stands in for it.
+    Shape (C, 2): "train" and "held_out", if each has probes. A probe without a group is a training probe, unless its name begins
+    with "held_out". Not recorded if a probe seen before is missing. Without probes, the logged values of this name and these
+    labels count.
     """
     match = run.series("probes", "exact_match")
     return match.grouped(groups_of(run, match.labels), _mean) if match else run.scalar("probe_accuracy")
@@ -65,7 +66,7 @@ def fixed_probe_loss(run: Run) -> Series:
 
 @metric(unit="nats", reads=["logit_entropy_probe"], source="catalogue M23", memory=1)
 def logit_entropy_probe(run: Run) -> Series:
-    r"""How undecided the model is on a batch that never changes, mean over positions.
+    r"""Entropy of the model's predictions on a batch that never changes, mean over positions.
 
     $$H = -\tfrac1N \sum_n \sum_v p_{nv} \log p_{nv}$$
 
@@ -76,7 +77,7 @@ def logit_entropy_probe(run: Run) -> Series:
 
 @metric(unit="%", reads=["topk_mass_probe"], source="catalogue M24", memory=1)
 def topk_mass_probe(run: Run) -> Series:
-    r"""Probability of the likeliest tokens together, on a batch that never changes, mean over positions.
+    r"""Total probability of the likeliest tokens on a batch that never changes, mean over positions.
 
     $$m = \tfrac{100}{N} \sum_n \sum_{v \in \mathrm{top}_k(n)} p_{nv}, \qquad k = 10$$
 
@@ -87,12 +88,12 @@ def topk_mass_probe(run: Run) -> Series:
 
 @metric(unit="nats", reads=["output_kl_to_prev"], source="catalogue M25; Kullback & Leibler 1951", memory=1)
 def output_kl_to_prev(run: Run) -> Series:
-    r"""How far the model's answers to a fixed batch are from those it gave at the checkpoint before.
+    r"""KL divergence of the model's predictions on a fixed batch from those at the previous checkpoint.
 
     $$D_t = \tfrac1P \sum_n \sum_v p_t(v \mid n) \log \frac{p_t(v \mid n)}{p_{t-1}(v \mid n)}$$
 
-    Shape (T, B): logged steps by pinned batches. It grows with the distance of two checkpoints, so only equal distances
-    compare.
+    Shape (T, B): logged steps by pinned batches. It grows with the distance of two checkpoints, so only equal distances are
+    comparable.
     """
     return run.scalar("output_kl_to_prev")
 
@@ -104,12 +105,12 @@ def output_kl_to_prev(run: Run) -> Series:
     memory=1,
 )
 def probe_perplexity(run: Run) -> Series:
-    r"""Perplexity of each probe's truth; that of early data rises where it is forgotten.
+    r"""Perplexity of each probe's true text; that of early data rises if it is forgotten.
 
     $$\exp(L)$$
 
-    Shape (C, P): checkpoints by probes. Made of the loss where no perplexity was recorded; what was logged by this name, with
-    the probe as label, stands in where both are missing.
+    Shape (C, P): checkpoints by probes. Computed from the loss if no perplexity is recorded; if both are missing, the logged
+    value of this name with the probe as label counts.
     """
     series = filled(run.series("probes", "perplexity"), run.series("probes", "loss").mapped(np.exp, "probe_perplexity", "1"))
     return filled(series, run.scalar("probe_perplexity"))
@@ -117,18 +118,18 @@ def probe_perplexity(run: Run) -> Series:
 
 @metric(unit="nats/token", reads=["probes.*.loss", "probes.*.shift"], source="playbook D3.3", memory=1)
 def probe_shift_loss(run: Run) -> Series:
-    r"""What the same tokens cost more at other positions: 0 where the model goes by content alone.
+    r"""Increase of the loss on the same tokens at other positions: 0 if the model uses content alone.
 
     $$L_{shifted} - L$$
 
-    Shape (C, B): checkpoints by probes that have a twin, named like them with ".shifted" behind. NaN where either is.
+    Shape (C, B): checkpoints by probes that have a twin of the same name with the suffix ".shifted". NaN if either is.
     """
     return _of_twin(run, "loss")
 
 
 @metric(unit="nats", reads=["probes.*.entropy", "probes.*.shift"], source="playbook D3.3", memory=1)
 def probe_shift_entropy(run: Run) -> Series:
-    r"""How much less decided the model is about the same tokens at other positions.
+    r"""Increase of the model's entropy on the same tokens at other positions.
 
     $$H_{shifted} - H$$
 

@@ -1,4 +1,4 @@
-"""Progress: how many tokens and updates there were, and where in its schedule the training stands."""
+"""Progress: numbers of tokens and updates, and the position in the schedule."""
 
 import numpy as np
 from msgspec import UNSET
@@ -14,12 +14,12 @@ from ckaudit.run.series import Series, empty, single
 
 @metric(unit="tokens", reads=["tokens_seen", "tokens_per_update"], source="catalogue M01")
 def tokens_seen(run: Run) -> Series:
-    r"""Target tokens that the training has seen so far, pads left out.
+    r"""Target tokens that the training has seen so far, without padding.
 
     $$n_t = \sum_{s \le t} n_s$$
 
-    Shape (T, 1): logged steps, as the trainer counted. Where it counted none, the tokens of each update are added up from
-    step 0 on; a step without a line counts as the line after it. A line that is not finite adds nothing.
+    Shape (T, 1): logged steps, as counted by the trainer. If it is not logged, the tokens of each update are summed from step 0
+    on; a step without a line counts like the next line. A line that is not finite adds nothing.
     """
     sizes = run.scalar("tokens_per_update")
     steps, values = shared_points([sizes])
@@ -29,12 +29,12 @@ def tokens_seen(run: Run) -> Series:
 
 @metric(unit="updates", reads=["steps_seen", skipped_updates], source="catalogue M02")
 def steps_seen(run: Run) -> Series:
-    r"""Updates that were applied so far: the attempts less those that the loss scaler skipped.
+    r"""Updates applied so far: attempts minus those that the loss scaler skipped.
 
     $$u_t = t - \sum_{s \le t} k_s$$
 
-    Shape (T, 1): logged steps. Recomputed as long as every step from the first on has a line that says whether it was
-    skipped; elsewhere as the trainer counted.
+    Shape (T, 1): logged steps. Recomputed as long as every step from the first on has a line that records whether it was skipped;
+    elsewhere as counted by the trainer.
     """
     skipped, series = skipped_updates(run), logged_as(run, "steps_seen")
     if not skipped:
@@ -48,12 +48,12 @@ def steps_seen(run: Run) -> Series:
 
 @metric(unit="tokens/update", reads=["tokens_per_update", "tokens_seen"], source="catalogue M08")
 def tokens_per_update(run: Run) -> Series:
-    r"""Tokens that one update was made of, over all ranks and accumulated micro-batches.
+    r"""Tokens of one update, over all ranks and accumulated micro-batches.
 
     $$\frac{n_t - n_{t'}}{t - t'}$$
 
-    Shape (T, 1): logged steps, as the trainer counted; else from one count of tokens seen to the next, the mean of the
-    steps between. Not recorded at the first count, nor where the count falls.
+    Shape (T, 1): logged steps, as counted by the trainer; else the mean increase of tokens seen per step between two counts. Not
+    recorded at the first count, nor if the count falls.
     """
     steps, values = shared_points([run.scalar("tokens_seen")])
     with np.errstate(all="ignore"):
@@ -64,12 +64,12 @@ def tokens_per_update(run: Run) -> Series:
 
 @metric(unit="%", reads=["learning_rate", "lr_phase"], source="catalogue M07; Goyal et al. 2017, section 2.2", memory=1)
 def lr_phase(run: Run) -> Series:
-    r"""How much of the planned warm-up is done.
+    r"""Share of the planned warm-up that is done.
 
     $$100 \cdot \min(1, t / T_{warmup})$$
 
-    Shape (T, 1): steps with a learning rate; 100 once the warm-up is over. The trainer's own number counts only where
-    run.json plans no warm-up.
+    Shape (T, 1): steps with a learning rate; 100 once the warm-up is over. The trainer's own number counts only if run.json plans
+    no warm-up.
     """
     rate = run.scalar("learning_rate")
     planned = run.manifest.warmup_steps if run.manifest else UNSET
@@ -82,11 +82,11 @@ def lr_phase(run: Run) -> Series:
 
 @metric(unit="1", reads=["learning_rate"], source="playbook D4.6")
 def learning_rate_over_peak(run: Run) -> Series:
-    r"""Learning rate over its largest so far: 1 while it warms up or rests, less while it decays.
+    r"""Learning rate relative to its largest so far: 1 while it warms up or stays constant, less while it decays.
 
     $$\eta_t / \max_{s \le t} \eta_s$$
 
-    Shape (T, G): logged steps by parameter groups. Not recorded while the rate was 0 only; NaN where it is not finite.
+    Shape (T, G): logged steps by parameter groups. Not recorded as long as the rate is 0; NaN if it is not finite.
     """
     rate = run.scalar("learning_rate")
     peak = np.maximum.accumulate(np.where(rate.finite, rate.values, -np.inf), axis=0)

@@ -1,4 +1,4 @@
-"""Ranks: what each process of a distributed training took, and how far the slowest falls behind."""
+"""Ranks: step time and memory of each process of a distributed training, and the delay of the slowest."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,19 +16,18 @@ def rank_step_time(run: Run) -> Series:
 
     $$t_r$$
 
-    Shape (C, R): checkpoints by ranks, as their own files say. Not recorded where a rank wrote no file.
+    Shape (C, R): checkpoints by ranks, from their own files. Not recorded if a rank wrote no file.
     """
     return run.value("rank_facts.step_time")
 
 
 @metric(unit="1", reads=[rank_step_time, "straggler_ratio"], source="catalogue M47; MegaScale, Jiang et al. 2024", memory=1)
 def straggler_ratio(run: Run) -> Series:
-    r"""Duration of the slowest rank's step over the median rank's.
+    r"""Step time of the slowest rank relative to that of the median rank.
 
     $$\max_r t_r / \operatorname{median}_r t_r$$
 
-    Shape (T, 1): checkpoints with the files of two ranks or more, 1 where all are alike; logged steps elsewhere, as the
-    trainer said.
+    Shape (T, 1): checkpoints with the files of two ranks or more, 1 if all are equal; logged steps of the trainer elsewhere.
     """
     times = rank_step_time(run)
     several = times.finite & (times.finite.sum(axis=1) > 1)[:, None]
@@ -42,21 +41,21 @@ def rank_memory(run: Run) -> Series:
 
     $$m_r$$
 
-    Shape (C, R): checkpoints by ranks, as their own files say.
+    Shape (C, R): checkpoints by ranks, from their own files.
     """
     return run.value("rank_facts.memory_used")
 
 
 def behind_others(times: Series) -> Series:
-    """Return each rank's time over the median of the others', (C, R); not recorded where no other rank's time is known.
+    """Return each rank's time relative to the median of the other ranks, (C, R); not recorded if no other time is known.
 
-    Of two ranks their common median is the mean, in which the slow one counts; the others' has nothing of it.
+    The other ranks' median excludes the slow rank. The common median of two ranks is their mean, which includes it.
 
     Args:
-        times: What `rank_step_time` returns.
+        times: Result of `rank_step_time`.
     """
     values = np.where(times.finite, times.values, np.nan)
-    order = np.argsort(values, axis=1, kind="stable")  # NaN last
+    order = np.argsort(values, axis=1, kind="stable")  # NaN sorts last
     ordered, place = np.take_along_axis(values, order, axis=1), np.argsort(order, axis=1)
     others = np.isfinite(values).sum(axis=1, keepdims=True) - 1
     middle = (_of_others(ordered, place, np.maximum(others - 1, 0) // 2) + _of_others(ordered, place, others // 2)) / 2
@@ -66,10 +65,10 @@ def behind_others(times: Series) -> Series:
 
 
 def slowest(times: Series, rows: Mask) -> tuple[str, float] | None:
-    """Return which rank was the slowest most often, and at which share of the checkpoints; None where never two are known.
+    """Return the rank that was slowest most often, and at which share of the checkpoints; None without two known ranks.
 
     Args:
-        times: What `rank_step_time` returns.
+        times: Result of `rank_step_time`.
         rows: The checkpoints that count, shape (C,).
     """
     known = rows & (times.finite.sum(axis=1) > 1)
@@ -81,7 +80,7 @@ def slowest(times: Series, rows: Mask) -> tuple[str, float] | None:
 
 
 def _of_others(ordered: Floats, place: Steps, rank: Steps) -> Floats:
-    """Return the value of place `rank` in each cell's row once that cell is left out, (T, R)."""
+    """Return the value at index `rank` of each cell's sorted row without that cell, (T, R)."""
     columns = np.minimum(rank + (place <= rank), ordered.shape[1] - 1)
     return np.take_along_axis(ordered, columns, axis=1)
 

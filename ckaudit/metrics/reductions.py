@@ -1,4 +1,4 @@
-"""Cells reduced to one number: of a row, of what came before a cell, and of windows side by side."""
+"""Reductions of cells to one number: over a row, over the past of a cell, and over consecutive windows."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ from ckaudit.run.series import Floats, Mask, Series, Steps, single
 
 
 def across(series: Series, reduce: Callable[..., Floats], name: str, unit: str) -> Series:
-    """Reduce the finite cells of each row to one column; not recorded where a row has none.
+    """Reduce the finite cells of each row to one column; not recorded if a row has none.
 
     Args:
         series: Shape (T, P).
-        reduce: One of numpy's functions that leave NaN out, such as `np.nanmax`.
+        reduce: A numpy function that ignores NaN, such as `np.nanmax`.
         name: Name of the column.
         unit: Its unit.
     """
@@ -25,7 +25,7 @@ def across(series: Series, reduce: Callable[..., Floats], name: str, unit: str) 
 
 
 def row_medians(values: Floats) -> Floats:
-    """Return the median of the finite cells of each row, shape (T,), of an array (T, P); NaN where there are none.
+    """Return the median of the finite cells of each row of an array (T, P), shape (T,); NaN for a row without any.
 
     >>> row_medians(np.array([[1.0, np.nan, 3.0], [np.nan, np.nan, np.nan]])).tolist()
     [2.0, nan]
@@ -36,13 +36,13 @@ def row_medians(values: Floats) -> Floats:
     if finite.all():
         ordered = np.sort(values, axis=1)
         return np.asarray((ordered[:, (width - 1) // 2] + ordered[:, width // 2]) / 2)
-    ordered = np.sort(np.where(finite, values, np.nan), axis=1)  # NaN goes to the end
+    ordered = np.sort(np.where(finite, values, np.nan), axis=1)  # NaN sorts to the end
     counts, rows = finite.sum(axis=1), np.arange(len(values))
     return np.asarray((ordered[rows, np.maximum(counts - 1, 0) // 2] + ordered[rows, counts // 2]) / 2)
 
 
 def running_medians(values: Floats, window: int, *, piece: int = 8_192) -> Floats:
-    """Return the median of every `window` values in a row, shape (T - window + 1,); a piece at a time, for they overlap.
+    """Return the median of each `window` consecutive values, shape (T - window + 1,), in pieces to limit memory.
 
     >>> running_medians(np.array([1.0, 5.0, 2.0, 3.0]), 3).tolist()
     [2.0, 3.0]
@@ -55,14 +55,14 @@ def running_medians(values: Floats, window: int, *, piece: int = 8_192) -> Float
 
 
 def over_past(series: Series, history: int, *, window: int = 50, reach: float = 0.0) -> Floats:
-    """Return each cell over the median of the finite ones before it in its column, shape (T, P).
+    """Return each cell relative to the median of the finite ones before it in its column, shape (T, P).
 
     Args:
         series: Any series.
-        history: Finite cells that must come before; NaN until then, and where their median is not positive.
-        window: Finite cells looked back on, at most.
-        reach: Share of a cell's step before which cells are out of date, where there are `history` later ones: on a logarithmic
-            cadence most checkpoints are of the first steps.
+        history: Finite cells that must come before; NaN until then, and if their median is not positive.
+        window: Largest number of past finite cells.
+        reach: Share of a cell's step before which cells are outdated, if there are `history` later ones: with logarithmic spacing
+            most checkpoints belong to the first steps.
     """
     ratio = np.full(series.values.shape, np.nan)
     for column in range(len(series.labels)):
@@ -80,16 +80,16 @@ def over_past(series: Series, history: int, *, window: int = 50, reach: float = 
     return ratio
 
 
-# Windows side by side: one number for every so many points, so that a million of them stay a few thousand.
+# Consecutive windows with one number each reduce a million points to a few thousand.
 def tumbling(series: Series, reduce: Callable[[Floats], Floats], *, window: int) -> Series:
-    """Reduce each whole window of finite points of a series' first column to one number, at the window's last step.
+    """Reduce each whole window of finite points of a series' first column to one number at the window's last step.
 
-    Windows are counted in points from the first one on, so that a value never changes once it is there.
+    Windows are counted in points from the first one on, so that a value never changes later.
 
     Args:
-        series: Its first column counts.
+        series: Series whose first column counts.
         reduce: From shape (W, window) to shape (W,).
-        window: Points in a window; the last, unfinished one is left out.
+        window: Points per window; the last, incomplete window is left out.
     """
     steps, values = windows(series, window)
     with np.errstate(all="ignore"):

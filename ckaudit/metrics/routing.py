@@ -1,4 +1,4 @@
-"""Routing: how a mixture of experts spreads its tokens, and how many find no room."""
+"""Routing: how a mixture of experts distributes its tokens, and how many are dropped."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from ckaudit.run.series import Floats, Series, single
 
 @metric(unit="%", reads=["moe.*.dropped", "moe.*.routed", "moe_drop_rate"], source="catalogue M26; Fedus et al. 2022", memory=1)
 def moe_drop_rate(run: Run) -> Series:
-    r"""Share of the token assignments of all layers that found no room at their expert.
+    r"""Share of the token assignments of all layers that are dropped because their expert is full.
 
     $$100 \cdot \textstyle\sum_\ell d_\ell / \sum_\ell r_\ell$$
 
@@ -30,29 +30,30 @@ def moe_drop_rate(run: Run) -> Series:
 
 @metric(unit="1", reads=["moe.*.counts"], source="catalogue M27", memory=1, worst="low")
 def expert_entropy(run: Run) -> Series:
-    r"""How evenly each layer uses its experts.
+    r"""Normalized entropy of each layer's expert use.
 
     $$-\tfrac{1}{\log E} \sum_e f_e \log f_e, \qquad f_e = c_e / \textstyle\sum_j c_j$$
 
-    Shape (C, L): checkpoints by layers; 1 where all get alike, 0 where one gets all. Not recorded where nothing was routed.
+    Shape (C, L): checkpoints by layers; 1 if all experts get equally many tokens, 0 if one gets all. Not recorded if nothing is
+    routed.
     """
     return _by_layer(run, _entropy)
 
 
 @metric(unit="1", reads=["moe.*.counts"], source="catalogue M27; Shazeer et al. 2017, equation 6", memory=1)
 def expert_imbalance(run: Run) -> Series:
-    r"""How unevenly each layer uses its experts: the coefficient of variation of their tokens.
+    r"""Coefficient of variation of the tokens per expert of each layer.
 
     $$\sigma(c) / \mu(c)$$
 
-    Shape (C, L): checkpoints by layers; 0 where all get alike, $\sqrt{E - 1}$ where one gets all.
+    Shape (C, L): checkpoints by layers; 0 if all experts get equally many tokens, $\sqrt{E - 1}$ if one gets all.
     """
     return _by_layer(run, _variation)
 
 
 @metric(unit="1", reads=[expert_entropy, "moe_util_entropy"], source="catalogue M27", memory=1)
 def moe_util_entropy(run: Run) -> Series:
-    r"""Utilisation entropy of the layer that uses its experts least evenly.
+    r"""Normalized entropy of expert use in the layer with the least even use.
 
     $$\min_\ell u_\ell$$
 
@@ -69,11 +70,11 @@ def moe_util_entropy(run: Run) -> Series:
     memory=1,
 )
 def moe_load_balance_loss(run: Run) -> Series:
-    r"""Load-balance loss before its coefficient, mean over layers: 1 for an even spread.
+    r"""Load-balance loss before its coefficient, mean over layers: 1 for an even distribution.
 
     $$E \sum_e f_e P_e$$
 
-    Shape (T, 1): checkpoints, of f, the share of the assignments, and P, the router's mean probability; of the recorded loss
+    Shape (T, 1): checkpoints, from f, the share of the assignments, and P, the router's mean probability; from the recorded loss
     for a layer that lacks one of them; the logged value elsewhere.
     """
     layers = filled(balance_losses(run), run.series("moe", "aux_loss"))
@@ -82,7 +83,7 @@ def moe_load_balance_loss(run: Run) -> Series:
 
 
 def balance_losses(run: Run) -> Series:
-    r"""Return the load-balance loss of each layer, (C, L), $E \sum_e f_e P_e$; recorded where both were, and something routed."""
+    r"""Return the load-balance loss of each layer, (C, L), $E \sum_e f_e P_e$; recorded if both are and tokens are routed."""
     counts, shares = together(run.series("moe", "counts"), run.series("moe", "router_probability"))
     layers = [label.rpartition("/")[0] for label in counts.labels]
     both = counts.recorded & shares.recorded

@@ -1,4 +1,4 @@
-"""Scaling: the power law that the training loss follows, what it will not go below, and where it leaves the law."""
+"""Scaling: the power law of the training loss, its floor, and departures from it."""
 
 from itertools import pairwise
 
@@ -13,21 +13,21 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at, empty, single
 
 FIRST_FIT_POINTS = 50
-"""Points that a first fit needs: three parameters, and a decade of steps behind the warm-up."""
+"""Points that a first fit needs: three parameters, and a decade of steps after the warm-up."""
 
 MIN_FIT_POINTS = 12
-"""Points from which on a record that ends before has one fit, of all of them: four for each parameter. Its error says more."""
+"""Points from which a shorter log gets one fit of all its points: four for each parameter. Its error shows how good it is."""
 
 
 class PowerLaw(Struct, frozen=True):
     """The curve E + A * x ** -alpha.
 
     Attributes:
-        offset: E, what no amount of x brings the curve below; never negative.
+        offset: E, the floor of the curve for any x; never negative.
         scale: A, never negative.
         exponent: alpha.
-        offset_error: Standard error of E; NaN where it was not asked for, or the fit stands at a bound of E or alpha.
-        exponent_error: Standard error of alpha; NaN where it was not asked for, or the fit stands at a bound of A or alpha.
+        offset_error: Standard error of E; NaN if it was not asked for, or if the fit is at a bound of E or alpha.
+        exponent_error: Standard error of alpha; NaN if it was not asked for, or if the fit is at a bound of A or alpha.
     """
 
     offset: float
@@ -50,19 +50,18 @@ Fits = list[tuple[int, PowerLaw]]
     source="catalogue M17; Kaplan et al. 2020; Hoffmann et al. 2022",
 )
 def scaling_law_residual(run: Run, *, growth: float = 1.25) -> Series:
-    r"""How far the training loss stands above the power law that its own past follows.
+    r"""Distance of the training loss above the power law fitted to its own past.
 
     $$L_t - (E + A\,x_t^{-\alpha})$$
 
-    Shape (T, 1): steps with a loss. The law is fitted anew each time the points have grown by `growth`, to the points
-    between a tenth of the way and there, and judges those after it: a residual is a forecast that went wrong. x are the
-    tokens seen where the log counts them, else steps. Not recorded for the first 50 points; NaN where the loss is not
-    finite. A schedule that decays the learning rate takes the loss below its law. What the trainer logged counts where
-    there is no loss.
+    Shape (T, 1): steps with a loss. The law is fitted again each time the number of points has grown by `growth`, to the points
+    from a tenth of x on, and predicts the points after it; a residual is a prediction error. x is tokens seen if the log counts
+    them, else steps. Not recorded for the first 50 points; NaN if the loss is not finite. A learning-rate decay takes the loss
+    below its law. The trainer's logged value counts if there is no loss.
 
     Args:
         run: The run.
-        growth: How many times more points make a new fit.
+        growth: Growth factor of the number of points between fits.
     """
     loss = train_loss_raw(run)
     if not loss:
@@ -83,13 +82,12 @@ def scaling_law_residual(run: Run, *, growth: float = 1.25) -> Series:
     worst="first",
 )
 def scaling_law_exponent(run: Run) -> Series:
-    r"""Exponent of the power law that the training loss follows, and its standard error.
+    r"""Exponent of the power law of the training loss, and its standard error.
 
     $$L = E + A\,x^{-\alpha}$$
 
     Shape (F, 2): "exponent" and "error", at each doubling of the points from 50 on, or at the end of fewer. An error as large as
-    the exponent says that the record is too short to tell. The error is not recorded where the fit stands at the edge of its
-    search.
+    the exponent shows that the log is too short. The error is not recorded if the fit is at the edge of its search range.
     """
     steps, laws = _laws(run)
     return _with_error("exponent", steps, [(law.exponent, law.exponent_error) for law in laws])
@@ -99,13 +97,13 @@ def scaling_law_exponent(run: Run) -> Series:
     unit="nats/token", reads=[train_loss_raw, "tokens_seen"], source="playbook D2.4 and D5.3; Hoffmann et al. 2022", worst="first"
 )
 def entropy_floor(run: Run) -> Series:
-    r"""Loss that no amount of further training would go below, as the power law of the run has it, and its standard error.
+    r"""Loss that further training would not go below, from the power law of the run, and its standard error.
 
     $$E \text{ of } L = E + A\,x^{-\alpha}$$
 
-    Shape (F, 2): "floor" and "error", at each doubling of the points from 50 on, or at the end of fewer. It holds the entropy of
-    the text and what a model of this size cannot learn. The error is not recorded where the floor is 0, the least it can be, or
-    the exponent is at the edge of its search: the fit is held there, and its scatter says nothing.
+    Shape (F, 2): "floor" and "error", at each doubling of the points from 50 on, or at the end of fewer. It includes the entropy
+    of the text and what a model of this size cannot learn. The error is not recorded if the floor is 0, its smallest value, or if
+    the exponent is at the edge of its search range: the fit is held there, and its scatter means nothing.
     """
     steps, laws = _laws(run)
     return _with_error("floor", steps, [(law.offset, law.offset_error) for law in laws])
@@ -113,7 +111,7 @@ def entropy_floor(run: Run) -> Series:
 
 @metric(unit="nats/token", reads=[train_loss_raw, "train_loss_ema", "tokens_seen"], source="playbook D2.4 and D5.3")
 def loss_above_floor(run: Run) -> Series:
-    r"""How far the training loss still is from its floor.
+    r"""Distance of the training loss from its floor.
 
     $$\bar L_t - E$$
 
@@ -130,16 +128,16 @@ def loss_above_floor(run: Run) -> Series:
     memory=1,
 )
 def unigram_entropy(run: Run) -> Series:
-    r"""Entropy of the tokens of a batch: the loss of a model that knows how often each token is, and nothing else.
+    r"""Entropy of the tokens of a batch: the loss of a model that knows only how often each token occurs.
 
     $$-\sum_b p(b) \log p(b)$$
 
-    Shape (C, 1). Of buckets it is a lower bound. A loss above it after a few hundred steps has learnt no order at all; a
-    held-out loss above it while the training loss falls far below is a leak. Not recorded where layers read both ways or
-    across and the targets are not known to be the next tokens: then the tokens counted are not those that are to be told. Nor
-    where our recorder counted the tokens that a model embeds and nobody declared a vocabulary: they may be a classifier's inputs;
-    nor where it saw neither how targets relate to inputs nor causal attention. Where the loss leaves out tokens, as padding, the
-    entropy is that of the targets which count.
+    Shape (C, 1). With buckets it is a lower bound. A loss above it after a few hundred steps shows that no order is learnt; a
+    held-out loss above it while the training loss falls far below is a leak. Not recorded if attention is bidirectional or cross
+    attention and the targets are not known to be the next tokens: then the counted tokens are not the targets. Not recorded
+    either if ckaudit's recorder counted embedded tokens and no vocabulary is declared, because they may be a classifier's inputs;
+    nor if it recorded neither how targets relate to inputs nor causal attention. If the loss ignores tokens, such as padding, the
+    entropy is that of the targets that count.
     """
     counts = run.value("data.token_histogram")
     if _tells_other_tokens(run):
@@ -154,7 +152,7 @@ def unigram_entropy(run: Run) -> Series:
 
 
 def _of_targets(run: Run, steps: Steps, tokens: Floats, entropy: Floats, *, max_share: float = 0.9) -> Floats:
-    """Return the entropy of tokens, shape (C,), or where a loss is of no more than `max_share` of them that of its targets."""
+    """Return the entropy of tokens, shape (C,); that of the targets if the loss covers at most `max_share` of the tokens."""
     targets, guess = (run.value(f"loss_function.{name}") for name in ("targets", "constant_value"))
     if not targets or not guess:
         return entropy
@@ -164,9 +162,9 @@ def _of_targets(run: Run, steps: Steps, tokens: Floats, entropy: Floats, *, max_
 
 
 def _tells_other_tokens(run: Run, *, min_match: float = 0.5) -> bool:
-    """Return whether the inputs are not what is predicted, as of masked words or a translation.
+    """Return whether the inputs are not what the model predicts, as with masked tokens or a translation.
 
-    Our recorder says how targets relate to inputs wherever it is shown both: where it does not, only causal attention tells.
+    ckaudit's recorder records how targets relate to inputs if it receives both. If it does not, only causal attention decides.
     """
     facts = run.manifest
     is_ours = facts is not None and str(facts.source).startswith("ckaudit")
@@ -192,7 +190,7 @@ def _points(run: Run) -> tuple[Steps, Floats, Floats]:
 
 
 def _fits(x: Floats, y: Floats, growth: float, groups: int, *, first: int = FIRST_FIT_POINTS) -> Fits:
-    """Return each fit with the number of points that were there; those it saw lie after a tenth of the way."""
+    """Return each fit with the number of points available; it uses those from a tenth of x on."""
     fits, count = [], first
     while count <= len(y):
         seen = slice(0, count)
@@ -204,7 +202,7 @@ def _fits(x: Floats, y: Floats, growth: float, groups: int, *, first: int = FIRS
 
 
 def _laws(run: Run, *, groups: int = 8) -> tuple[Steps, list[PowerLaw]]:
-    """Return the laws at each doubling of the points, or at the end of few, and the steps where they were made."""
+    """Return the laws at each doubling of the points, or at the end of a short log, and the steps of the fits."""
     if not train_loss_raw(run):
         return np.empty(0, np.int64), []
     steps, x, y = _points(run)
@@ -219,7 +217,7 @@ def _with_error(name: str, steps: Steps, rows: list[tuple[float, float]]) -> Ser
     return Series(name, "1", steps, (name, "error"), values, known)
 
 
-# A power law with an offset through noisy points, by least absolute deviations, and how sure it is.
+# Fit of a power law with an offset by least absolute deviations, with standard errors.
 def fit_power_law(
     x: Floats, y: Floats, *, groups: int = 0, bins: int = 192, lowest: float = 0.02, highest: float = 3.0
 ) -> PowerLaw:
@@ -227,16 +225,16 @@ def fit_power_law(
 
     $$\min_{E \ge 0,\, A \ge 0,\, \alpha} \sum_i |y_i - E - A x_i^{-\alpha}|$$
 
-    Absolute deviations leave spikes without weight. For a given exponent the rest is linear and is solved by reweighted
-    least squares; the exponent is searched on a grid that closes in. Of many points the medians of `bins` stretches of
-    log x are fitted. Errors are those of the jackknife: stretches of the record are left out in turn, so that noise that
-    lasts is not taken for many observations (Künsch 1989). A fit held at a bound has none: its scatter is too small.
+    Absolute deviations give spikes little weight. For a given exponent the problem is linear and is solved by reweighted least
+    squares; the exponent is searched on successively finer grids. Many points are reduced to the medians of `bins` stretches of
+    log x. Errors come from the jackknife: stretches of the log are left out in turn, so that correlated noise does not count as
+    many observations (Künsch 1989). A fit at a bound has no error, because its scatter is too small.
 
     Args:
         x: Positive and finite, shape (N,), at least three different ones.
         y: Finite, shape (N,).
-        groups: Stretches left out in turn; 0: no errors.
-        bins: Most points that are fitted.
+        groups: Number of stretches to leave out in turn; 0: no errors.
+        bins: Largest number of fitted points.
         lowest: Smallest exponent; published ones of language models lie between 0.05 and 0.5.
         highest: Largest exponent.
     """
@@ -246,7 +244,7 @@ def fit_power_law(
     for number, part in enumerate(np.array_split(np.arange(len(x)), groups) if groups else []):
         weights[1 + number, part] = 0.0
     offset, scale, exponent = _search(np.log(x / middle), y, weights, np.log(lowest), np.log(highest))  # all (1 + groups,)
-    held = not lowest * 1.01 < exponent[0] < highest / 1.01  # the search closes in on a bound without reaching it
+    held = not lowest * 1.01 < exponent[0] < highest / 1.01  # the search approaches a bound without reaching it
     errors = [
         _jackknife(estimates[1:]) if groups and not held and bound[0] > 0 else np.nan
         for estimates, bound in ((offset, offset), (exponent, scale))
@@ -255,10 +253,10 @@ def fit_power_law(
 
 
 def _search(log_x: Floats, y: Floats, weights: Floats, low: float, high: float) -> tuple[Floats, Floats, Floats]:
-    """Close in on the exponent of each set of points, weighted, shape (G, N); return offsets, scales and exponents, (G,)."""
+    """Search the exponent of each weighted set of points, shape (G, N); return offsets, scales and exponents, (G,)."""
     sets = np.arange(len(weights))
     lows, highs = np.full(len(weights), low), np.full(len(weights), high)
-    for count, rounds in (17, 4), *[(9, 4)] * 5, *[(9, 12)] * 2:  # a rough cost tells which stretch is best
+    for count, rounds in (17, 4), *[(9, 4)] * 5, *[(9, 12)] * 2:  # a rough cost suffices to choose the best stretch
         grid = lows[:, None] + (highs - lows)[:, None] * np.linspace(0.0, 1.0, count)  # (G, K), log of the exponent
         offset, scale, cost = _linear(np.exp(-np.exp(grid)[:, :, None] * log_x), y, weights[:, None, :], rounds=rounds)
         best = np.argmin(cost, axis=1)
@@ -292,7 +290,7 @@ def _jackknife(estimates: Floats) -> float:
 
 
 def _thinned(x: Floats, y: Floats, bins: int) -> tuple[Floats, Floats]:
-    """Return medians over stretches of equal length in log x, shape (<= bins,); few points as they are."""
+    """Return medians over stretches of equal length in log x, shape (<= bins,); few points are unchanged."""
     if len(x) <= bins:
         return x, y
     if (x[1:] < x[:-1]).any():

@@ -1,4 +1,4 @@
-"""Tau: how much more one slice of the data costs than another, with its trend."""
+"""Tau: difference of the losses of two data slices, with its trend."""
 
 from collections.abc import Callable
 
@@ -11,21 +11,21 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series, Steps, empty, single
 
 MIN_POINTS = 3
-"""Two points make a line, but no trend."""
+"""Two points define a line, but no trend."""
 TREND_WINDOW = 100
-"""Finite evaluations that a trend looks back on: pairs grow with the square."""
+"""Finite evaluations in a trend; the number of pairs grows with its square."""
 
 
 @metric(unit="nats/token", reads=[slice_val_loss, "loss_regular", "loss_irregular", "tau"], source="F13, F14", memory=1)
 def tau(run: Run) -> Series:
-    r"""How much more the hard slice costs than the easy one: irregular forms less regular ones, or any two slices.
+    r"""Loss of the hard slice minus loss of the easy one: irregular minus regular forms, or any two slices.
 
     $$\tau = L_{irregular} - L_{regular}$$
 
-    Shape (E, 1): steps at which both slices have a loss. Run.easy_and_hard names the slices. A loss of the slice on held-out
-    text counts before one of the training batches. A logged tau counts where the two losses were not logged. Positive while
-    the hard slice is still to be learnt, about 0 once it is memorised. Not recorded where either slice was not; NaN where
-    either was NaN.
+    Shape (E, 1): steps at which both slices have a loss. Run.easy_and_hard names the slices. A held-out loss of the slice takes
+    precedence over one of the training batches. A logged tau counts if the two losses are not logged and no slices are named.
+    Positive while the hard slice is not learnt yet, about 0 once it is memorised. Not recorded if either slice is not; NaN if
+    either is NaN.
     """
     logged = run.scalar("tau")
     easy, hard = (slice_loss(run, name) for name in run.easy_and_hard)
@@ -43,14 +43,14 @@ def tau_trend(run: Run) -> Series:
 
     $$1000 \cdot \operatorname{median}_{i<j \le t} \frac{\tau_j - \tau_i}{s_j - s_i}$$
 
-    Shape (E, 1): evaluations with a finite tau. Not recorded before the third of them.
+    Shape (E, 1): evaluations with a finite tau. Not recorded before the third evaluation.
     """
     return _trends(run, lambda trend: 1_000 * trend.slope)
 
 
 @metric(unit="1", reads=[tau], source="F14; Mann 1945, Kendall 1975", memory=2 * TREND_WINDOW)
 def tau_trend_p(run: Run) -> Series:
-    r"""Probability that so steady a rise or fall of tau is chance.
+    r"""Probability of so steady a rise or fall of tau by chance.
 
     $$p(|S|), \qquad S = \sum_{i<j} \operatorname{sign}(\tau_j - \tau_i)$$
 
@@ -60,13 +60,13 @@ def tau_trend_p(run: Run) -> Series:
 
 
 def latest_tau_trend(run: Run) -> float | None:
-    """Return `tau_trend` at the last evaluation alone, None where there are too few."""
+    """Return `tau_trend` at the last evaluation only; None if there are too few evaluations."""
     trends = _trends(run, lambda trend: 1_000 * trend.slope, latest=True)
     return float(trends.values[-1, 0]) if trends else None
 
 
 def slice_loss(run: Run, name: str) -> Series:
-    """Return the loss of one slice by name: held-out, else of the training batches, else the scalar of just that name."""
+    """Return the loss of one slice by name: held-out, else of the training batches, else the scalar of that name."""
     family, _, label = name.partition("/")
     series = _column(slice_val_loss(run), name) or _column(run.scalar(f"loss_{name}"))
     if series is None and not run.names_no_slices:
@@ -75,7 +75,7 @@ def slice_loss(run: Run, name: str) -> Series:
 
 
 def _column(series: Series, label: str = "") -> Series | None:
-    """Return one column of a series, the first where no label is given; None where nothing of it was recorded."""
+    """Return one column of a series, by default the first; None if it has no record."""
     label = label or next(iter(series.labels), "")
     if label not in series.labels:
         return None
@@ -85,7 +85,7 @@ def _column(series: Series, label: str = "") -> Series | None:
 
 
 def _on_steps(series: Series, steps: Steps) -> Series:
-    """Return a series of one column at exactly these steps, not recorded where it has no value of the same step."""
+    """Return a series of one column at exactly these steps, not recorded where it lacks the step."""
     if not len(series.steps):
         return single(series.name, series.unit, steps, np.full(len(steps), np.nan), np.zeros(len(steps), bool))
     rows = np.minimum(np.searchsorted(series.steps, steps), len(series.steps) - 1)
@@ -94,7 +94,7 @@ def _on_steps(series: Series, steps: Steps) -> Series:
 
 
 def _trends(run: Run, value: Callable[[Trend], float], *, latest: bool = False) -> Series:
-    """Return a number of the trend through the last evaluations, at each of them, or at the latest alone."""
+    """Return one number of the trend over the last evaluations, at each evaluation or only at the last."""
     gap = tau(run)
     known = np.flatnonzero(gap.finite[:, 0]) if gap else np.empty(0, np.int64)
     steps, values = gap.steps[known], gap.values[known, :1].ravel()

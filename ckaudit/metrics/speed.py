@@ -1,4 +1,4 @@
-"""Speed: how long steps take, how many tokens go through, and how much of the hardware that uses."""
+"""Speed: step times, token throughput, and utilisation of the hardware."""
 
 import numpy as np
 from msgspec import UNSET
@@ -16,11 +16,11 @@ from ckaudit.run.series import Floats, Series, Steps, single
 
 @metric(unit="s", reads=["time"], source="playbook, monitoring blackout")
 def log_silence(run: Run) -> Series:
-    r"""Time without a line before each line of the log, restarts included.
+    r"""Time since the previous log line, including restarts.
 
     $$\tau_t - \tau_{t'}$$
 
-    Shape (T, 1): logged steps with a time, but for the first. Negative where the clock was set back.
+    Shape (T, 1): logged steps with a time, except the first. Negative if the clock was set back.
     """
     steps, times = shared_points([run.scalar("time")])
     return single("log_silence", "s", steps[1:], np.diff(times[:, 0]))
@@ -28,13 +28,13 @@ def log_silence(run: Run) -> Series:
 
 @metric(unit="s", reads=["time", "step_time", rank_step_time], source="catalogue M40")
 def step_time(run: Run) -> Series:
-    r"""Duration of a step by the clock on the wall.
+    r"""Duration of a step by the wall clock.
 
     $$\frac{\tau_t - \tau_{t'}}{t - t'}$$
 
-    Shape (T, 1): logged steps, the mean of the steps since the line before, with whatever evaluations and checkpoints
-    lie between. Not recorded at the first line of a session that run.json lists, nor where the clock goes back. What the
-    trainer's own timer said, and the median of the ranks' own times, count where no clock was logged.
+    Shape (T, 1): logged steps, the mean over the steps since the previous line, including evaluations and checkpoints. Not
+    recorded at the first line of a session in run.json, nor if the clock goes back. Where no clock is logged, the trainer's own
+    timer counts, else the median of the ranks' own times.
     """
     steps, times = shared_points([run.scalar("time")])
     passed = np.where(is_restart(run, times[:, 0]), np.nan, increments(times)[:, 0])
@@ -45,27 +45,27 @@ def step_time(run: Run) -> Series:
 
 @metric(unit="1", reads=[step_time], source="catalogue M40, tail p95/p50")
 def step_time_tail(run: Run, *, window: int = 100) -> Series:
-    r"""How heavy the tail of the step times is: slow steps over usual ones.
+    r"""95th percentile of the step times relative to their median.
 
     $$P_{95} / P_{50}$$
 
-    Shape (W, 1): whole windows of `window` points, each at its last step; 1 where all steps are alike.
+    Shape (W, 1): whole windows of `window` points, each at its last step; 1 if all steps take equally long.
 
     Args:
         run: The run.
-        window: Points in a window; fewer than 20 have no 95th percentile.
+        window: Points per window; fewer than 20 have no 95th percentile.
     """
     return tumbling(step_time(run), _tail, window=window)
 
 
 @metric(unit="tokens/s", reads=["time", tokens_seen, "tokens_per_sec"], source="catalogue M39")
 def tokens_per_sec(run: Run) -> Series:
-    r"""Tokens that go through per second of the clock on the wall, over all ranks.
+    r"""Tokens per second of wall clock, over all ranks.
 
     $$\frac{n_t - n_{t'}}{\tau_t - \tau_{t'}}$$
 
-    Shape (T, 1): logged steps with a clock and a count of tokens, from the line before. Not recorded at the first line of
-    a session that run.json lists, nor where clock or count do not advance. The trainer's own number counts elsewhere.
+    Shape (T, 1): logged steps with a clock and a token count, since the previous line. Not recorded at the first line of a
+    session in run.json, nor if clock or count does not advance. The trainer's own number counts elsewhere.
     """
     steps, values = shared_points([run.scalar("time"), tokens_seen(run)])
     passed, gained = increments(values).T
@@ -76,7 +76,7 @@ def tokens_per_sec(run: Run) -> Series:
 
 @metric(unit="samples/s", reads=["samples_per_sec"], source="the trainer's own number")
 def samples_per_sec(run: Run) -> Series:
-    r"""Samples that go through per second, as the trainer logs them: pictures, rows, sequences.
+    r"""Samples per second, as logged by the trainer: images, rows, sequences.
 
     $$\frac{N}{\tau}$$
 
@@ -91,8 +91,8 @@ def mfu(run: Run) -> Series:
 
     $$\frac{\text{tokens/s} \cdot \text{FLOP/token}}{\text{peak FLOP/s}}$$
 
-    Shape (T, 1): 0 to 1, as tokens_per_sec; work and peak are those of run.json. The trainer's own number counts where
-    run.json does not tell them.
+    Shape (T, 1): 0 to 1, at the steps of tokens_per_sec; work and peak come from run.json. The trainer's own number counts if
+    run.json lacks them.
     """
     work, peak = (run.manifest.flops_per_token, run.manifest.peak_flops) if run.manifest else (UNSET, UNSET)
     recorded = logged_as(run, "mfu")
@@ -103,7 +103,7 @@ def mfu(run: Run) -> Series:
 
 
 def seconds_between(time: Series | None, first: int, last: int) -> float | None:
-    """Return how long the steps from `first` to `last` took, by the median of the step times known of them; None of none."""
+    """Return the duration of the steps from `first` to `last`, from the median of their known step times; None without any."""
     if time is None:
         return None
     inside = time.finite[:, 0] & (time.steps >= first) & (time.steps <= last)

@@ -1,4 +1,4 @@
-"""Spikes: how far a point stands above the points before it, in units of their own spread, and which points are flagged."""
+"""Spikes: distance of a point from the points before it, in units of their spread, and the flagged points."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,10 +17,10 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 WINDOW = 50
-"""Points a spike is measured against (F15)."""
+"""Points that a spike is compared with (F15)."""
 
 MEMORY = 2 * WINDOW
-"""Points that surely hold a window of finite ones, unless every second point is NaN."""
+"""Points that contain a window of finite ones, unless more than every second point is NaN."""
 
 
 Piece = TypeVar("Piece")
@@ -29,11 +29,11 @@ Result = TypeVar("Result")
 
 
 class SpikeBaseline(Struct, frozen=True, eq=False):
-    """What the points before each point were like, all shape (T, P); NaN before there are enough of them.
+    """Statistics of the points before each point, all shape (T, P); NaN until there are enough of them.
 
     Attributes:
         median: Their median.
-        spread: Their scaled MAD, floored where a rounded log makes it 0.
+        spread: Their scaled MAD, with a floor in case a rounded log makes it 0.
     """
 
     median: Floats
@@ -42,55 +42,55 @@ class SpikeBaseline(Struct, frozen=True, eq=False):
 
 @metric(unit="1", reads=[train_loss_raw], source="F15; Iglewicz & Hoaglin 1993", memory=MEMORY)
 def loss_excess(run: Run) -> Series:
-    r"""How many robust standard deviations the training loss stands above its last 50 points.
+    r"""Distance of the training loss above its last 50 points in robust standard deviations.
 
     $$z_t = \frac{L_t - m_t}{\max(1.4826\,\mathrm{MAD}_t, f_t)}, \qquad m_t = \operatorname{median}(L_{t-50}, \dots, L_{t-1})$$
 
-    Shape (T, 1). See baseline for the floor f. Not recorded for the first 50 finite points; NaN where the loss is not finite.
+    Shape (T, 1). See baseline for the floor f. Not recorded for the first 50 finite points; NaN if the loss is not finite.
     """
     return _excess(run, train_loss_raw)
 
 
 @metric(unit="1", reads=[train_loss_raw], source="playbook TRG-1 and D4.1", memory=MEMORY)
 def loss_over_median(run: Run) -> Series:
-    r"""Training loss over the median of its last 50 points.
+    r"""Training loss relative to the median of its last 50 points.
 
     $$L_t / \operatorname{median}(L_{t-50}, \dots, L_{t-1})$$
 
-    Shape (T, 1). Not recorded for the first 50 finite points, nor where the median is not positive.
+    Shape (T, 1). Not recorded for the first 50 finite points, nor if the median is not positive.
     """
     return _over_median(run, train_loss_raw)
 
 
 @metric(unit="1", reads=[grad_global_norm], source="F15; Iglewicz & Hoaglin 1993", memory=MEMORY)
 def grad_norm_excess(run: Run) -> Series:
-    r"""How many robust standard deviations the global gradient norm stands above its last 50 points.
+    r"""Distance of the global gradient norm above its last 50 points in robust standard deviations.
 
     $$z_t = \frac{g_t - m_t}{\max(1.4826\,\mathrm{MAD}_t, f_t)}, \qquad m_t = \operatorname{median}(g_{t-50}, \dots, g_{t-1})$$
 
-    Shape (T, 1). See baseline for the floor f. Not recorded for the first 50 finite points; NaN where the norm is not finite.
+    Shape (T, 1). See baseline for the floor f. Not recorded for the first 50 finite points; NaN if the norm is not finite.
     """
     return _excess(run, grad_global_norm)
 
 
 @metric(unit="1", reads=[grad_global_norm], source="playbook TRG-1 and D4.1", memory=MEMORY)
 def grad_norm_over_median(run: Run) -> Series:
-    r"""Global gradient norm over the median of its last 50 points.
+    r"""Global gradient norm relative to the median of its last 50 points.
 
     $$g_t / \operatorname{median}(g_{t-50}, \dots, g_{t-1})$$
 
-    Shape (T, 1). Not recorded for the first 50 finite points, nor where the median is not positive.
+    Shape (T, 1). Not recorded for the first 50 finite points, nor if the median is not positive.
     """
     return _over_median(run, grad_global_norm)
 
 
 @metric(unit="1", reads=[loss_excess], source="F15; playbook D4.1", memory=MEMORY)
 def spike_flags(run: Run) -> Series:
-    r"""Whether the training loss stands out from its last 50 points: 1 is a flag, one alone is not yet an incident.
+    r"""Whether the training loss stands out from its last 50 points: 1 is a flag; a single flag is not an incident yet.
 
     $$\mathbb{1}[\,L_t > m_t + 6 \cdot 1.4826\,\mathrm{MAD}_t\,]$$
 
-    Shape (T, 1): as loss_excess, counted in points. NaN where the loss is not finite.
+    Shape (T, 1): as loss_excess, counted in points. NaN if the loss is not finite.
     """
     return _flags(loss_excess(run))
 
@@ -101,7 +101,7 @@ def grad_spike_flag(run: Run) -> Series:
 
     $$\mathbb{1}[\,z_t > 6\,]$$
 
-    Shape (T, 1): as grad_norm_excess, counted in points. NaN where the norm is not finite.
+    Shape (T, 1): as grad_norm_excess, counted in points. NaN if the norm is not finite.
     """
     return _flags(grad_norm_excess(run))
 
@@ -111,12 +111,12 @@ def _flags(excess: Series) -> Series:
 
 
 def flagged(excess: Series, *, k: float = 6.0) -> Mask:
-    """Return the points that stand out, shape (T, P): one alone is not yet an incident.
+    """Return the points that stand out, shape (T, P); a single one is not an incident yet.
 
     Args:
         excess: loss_excess or grad_norm_excess.
-        k: Robust standard deviations above the median (F15). At 6, a public GPT-2 124M run has 2 lone flags in its first
-            4,000 losses, and a Pythia 160M seed without a spike none in 5,000.
+        k: Robust standard deviations above the median (F15). At 6, a public GPT-2 124M run has 2 single flags in its first 4,000
+            losses, and a Pythia 160M seed without a spike none in 5,000.
     """
     return excess.finite & (excess.values > k)
 
@@ -126,14 +126,14 @@ def baseline(series: Series, *, window: int = WINDOW, min_spread_share: float = 
 
     $$f_t = \max(\tfrac12 r_t, 10^{-3}\,|m_t|)$$
 
-    The floor f keeps a log rounded to a few digits, whose MAD is 0 over whole windows, from making every change of the
-    last digit infinitely far; r is the resolution of the window. Measured on fifteen public logs (36,119 losses, healthy
-    or with known incidents): 70 flags at k = 6 as they are and 72 rounded to 2 decimals. Rounded to 1 decimal MAD is 0
-    in two windows of three: 3,448 flags with the second half of the floor alone, 32 with both.
+    In a log rounded to a few digits the MAD is 0 over whole windows. The floor f keeps the distance of each change of the last
+    digit finite; r is the resolution of the window. Measured on fifteen public logs (36,119 losses, healthy or with known
+    incidents): 70 flags at k = 6 as logged and 72 rounded to 2 decimals. Rounded to 1 decimal, MAD is 0 in two windows of three:
+    3,448 flags with the second part of the floor alone, 32 with both.
 
     Args:
         series: Any series.
-        window: Points looked back on.
+        window: Number of past points.
         min_spread_share: Smallest spread, as a share of the median.
     """
     median, spread = np.full(series.values.shape, np.nan), np.full(series.values.shape, np.nan)
@@ -146,17 +146,17 @@ def baseline(series: Series, *, window: int = WINDOW, min_spread_share: float = 
 
 
 def log_excess_at(values: Floats, rows: Steps, *, window: int = WINDOW) -> Floats:
-    r"""Return how far some points stand above the `window` finite ones before them on a logarithmic scale, in robust deviations.
+    r"""Return the distance of some points above the `window` finite ones before them, in robust deviations of logarithms.
 
     $$z_t = \frac{\log L_t - m_t}{1.4826\,\mathrm{MAD}_t}, \qquad m_t = \operatorname{median}(\log L_{t-50}, \dots)$$
 
-    Shape (K,): infinite where a point or one before it is not positive, or not finite, or where there is no scatter. The noise of
-    a loss is in proportion to its level, and skewed where batches differ much: there logarithms tell what is rare.
+    Shape (K,): infinite if a point or one before it is not positive or not finite, or if there is no scatter. The noise of a loss
+    is proportional to its level, and skewed if batches differ much: then logarithms show what is rare.
 
     Args:
         values: The loss, shape (T,).
-        rows: Places of the points, each with a window of points before it, shape (K,).
-        window: Points looked back on.
+        rows: Rows of the points, each with a window of points before it, shape (K,).
+        window: Number of past points.
     """
     known = np.flatnonzero(np.isfinite(values))
     places = np.searchsorted(known, rows)
@@ -173,7 +173,7 @@ def log_excess_at(values: Floats, rows: Steps, *, window: int = WINDOW) -> Float
 
 
 def _measure(values: Floats, median: Floats, spread: Floats, window: int, min_spread_share: float) -> None:
-    """Write the median and the spread of what stands before each of some finite values to two columns, all shape (N,)."""
+    """Write the median and the spread of the points before each of some finite values to two columns, all shape (N,)."""
     fine = resolution(values)
 
     def measure(rows: slice) -> None:
@@ -186,12 +186,12 @@ def _measure(values: Floats, median: Floats, spread: Floats, window: int, min_sp
 
 
 def _chunks(start: int, end: int, *, size: int = 8_192) -> Iterator[slice]:
-    """Cut the rows from `start` to `end` so that the windows of one piece take a few megabytes."""
+    """Split the rows from `start` to `end` so that the windows of one piece take a few megabytes."""
     return (slice(first, min(first + size, end)) for first in range(start, end, size))
 
 
 def _before(values: Floats, rows: slice, window: int) -> Floats:
-    """Return the `window` values before each of `rows`, shape (K, window), without copying them."""
+    """Return a view of the `window` values before each of `rows`, shape (K, window)."""
     return np.lib.stride_tricks.sliding_window_view(values[rows.start - window : rows.stop - 1], window)
 
 
@@ -240,14 +240,14 @@ def _ready(series: Series) -> Mask:
     return np.asarray(counted >= WINDOW)
 
 
-# The same NumPy work on many pieces at once: sorting and arithmetic on arrays leave the interpreter free.
+# NumPy work on many pieces in threads: sorting and array arithmetic release the interpreter lock.
 def on_each(function: Callable[[Piece], Result], pieces: Sequence[Piece], *, max_threads: int = 4) -> Iterable[Result]:
-    """Return what `function` makes of each piece, in their order.
+    """Return the result of `function` for each piece, in order.
 
     Args:
-        function: Must not depend on the order of the pieces.
+        function: A function that does not depend on the order of the pieces.
         pieces: Pieces of work of a few milliseconds or more.
-        max_threads: Threads at a time; results wait in memory, and more than this many gain little.
+        max_threads: Largest number of threads; more gain little.
     """
     threads = min(max_threads, os.cpu_count() or 1, len(pieces))
     if threads < 2:

@@ -1,4 +1,4 @@
-"""Trends: slopes that noise does not bend."""
+"""Trends: robust slopes."""
 
 import math
 from functools import cache
@@ -10,7 +10,7 @@ from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Steps
 
 MAX_CACHED_POINTS = 64
-"""Points of a series whose pairs are kept: a window's."""
+"""Largest number of points whose pairs are cached: those of a window."""
 
 
 class Trend(Struct, frozen=True):
@@ -18,8 +18,8 @@ class Trend(Struct, frozen=True):
 
     Attributes:
         slope: Median slope of all pairs of points, in units of y per unit of x; NaN for fewer than two points.
-        p: Two-sided probability of so steady a rise or fall by chance; 1 where there are too few points to tell.
-        points: Points used.
+        p: Two-sided probability of so steady a rise or fall by chance; 1 if there are too few points.
+        points: Number of points used.
     """
 
     slope: float
@@ -33,13 +33,13 @@ def theil_sen(x: Floats, y: Floats, *, max_points: int = 1_000) -> Trend:
     $$b = \operatorname{median}_{i<j,\,x_i \ne x_j} \frac{y_j - y_i}{x_j - x_i}, \qquad
       S = \sum_{i<j} \operatorname{sign}(x_j - x_i)\operatorname{sign}(y_j - y_i)$$
 
-    p is that of S under the normal approximation with continuity correction and ties (Mann 1945, Kendall 1975; slope:
-    Theil 1950, Sen 1968). Points that are not finite are left out.
+    p comes from S under the normal approximation with continuity correction and ties (Mann 1945, Kendall 1975; slope: Theil 1950,
+    Sen 1968). Non-finite points are left out.
 
     Args:
         x: Shape (N,).
         y: Shape (N,).
-        max_points: Longer series are thinned evenly, for pairs grow with the square.
+        max_points: Longer series are thinned evenly, because pairs grow with the square.
 
     >>> theil_sen(np.arange(5.0), np.array([0.0, 2.0, 4.0, 99.0, 8.0])).slope
     2.0
@@ -71,7 +71,7 @@ def _two_sided(score: float, variance: float) -> float:
 
 
 def _variance(x: Floats, y: Floats) -> float:
-    """Return the variance of Mann-Kendall's S where values may be tied in x and in y (Kendall 1970, section 4)."""
+    """Return the variance of Mann-Kendall's S if values may be tied in x and in y (Kendall 1970, section 4)."""
     n = len(x)
     if n > 2 and not _has_ties(x) and not _has_ties(y):
         return n * (n - 1) * (2 * n + 5) / 18

@@ -1,4 +1,4 @@
-"""Weights, and how far each update moved them."""
+"""Weights, and how far each update moves them."""
 
 import math
 
@@ -23,7 +23,7 @@ from ckaudit.run.tensors import TensorTable
 
 GRID = "weights.*.sampled_grid_32x32"
 NUMBERS = ("mean", "std", "min", "max")
-"""Statistics of a tensor that are one number each."""
+"""Statistics of a tensor that are single numbers."""
 
 
 @metric(
@@ -37,8 +37,8 @@ def weight_norm(run: Run) -> Series:
 
     $$\lVert W \rVert_F = \sqrt{\sum_i w_i^2} = \sqrt{n\,(\mu^2 + \sigma^2)}$$
 
-    Shape (C, P): checkpoints by tensors. The right-hand form stands in where a writer left the norm out but gave
-    number, mean and population standard deviation. Not recorded where neither can be had; NaN where an input was NaN.
+    Shape (C, P): checkpoints by tensors. The right-hand form is used if a writer gave element count, mean and population standard
+    deviation but no norm. Not recorded if neither is available; NaN if an input is NaN.
     """
     recorded = run.series("weights", "frobenius_norm")
     mean, std = together(run.series("weights", "mean"), run.series("weights", "std"))
@@ -60,7 +60,7 @@ def weight_rms(run: Run) -> Series:
 
     $$\sqrt{\tfrac1n \sum_i w_i^2} = \sqrt{\mu^2 + \sigma^2}$$
 
-    Shape (C, P): checkpoints by tensors. Where mean or deviation is missing it is made of norm and number.
+    Shape (C, P): checkpoints by tensors. If mean or standard deviation is missing, it is computed from norm and element count.
     """
     mean, std = together(run.series("weights", "mean"), run.series("weights", "std"))
     known = mean.recorded & std.recorded
@@ -75,10 +75,10 @@ def update_norm(run: Run) -> Series:
 
     $$\lVert \Delta W \rVert_F = \lVert W_t - W_{t-1} \rVert_F$$
 
-    Shape (C, P): checkpoints by tensors. Not recorded at step 0, which has no update, nor where the writer kept no copy, nor
-    at steps in which a tensor took no part, as the heads of tasks that take turns, though it has moved since the last.
+    Shape (C, P): checkpoints by tensors. Not recorded at step 0, which has no update, nor if the writer kept no copy. Not
+    recorded either at steps in which a tensor that does move took no part, such as the heads of tasks that alternate.
     """
-    # An update of zero of a tensor that got no gradient at that step, and has moved in others, is none.
+    # An update of zero does not count if the tensor got no gradient at that step and moves at others.
     norms = run.series("weight_deltas", "norm")
     moved, gradients = run.series("weight_deltas", "moved"), run.series("gradients", "norm")
     idle = norms.recorded & (norms.values == 0)
@@ -108,20 +108,20 @@ def update_to_weight(run: Run) -> Series:
 
     $$r = \lVert \Delta W \rVert_F / \lVert W \rVert_F$$
 
-    Shape (C, P): checkpoints by tensors. The recorded ratio counts; where there is none it is made of the two norms.
-    Not recorded where the tensor is all zero, such as a fresh bias; NaN where either norm is NaN.
+    Shape (C, P): checkpoints by tensors. The recorded ratio counts; else it is computed from the two norms. Not recorded if the
+    tensor is all zero, such as a new bias; NaN if either norm is NaN.
     """
     return filled(run.series("weight_deltas", "relative"), ratio(update_norm(run), weight_norm(run)))
 
 
 @metric(unit="1", reads=["update_to_weight", update_norm, weight_norm], source="catalogue M11", memory=1)
 def update_to_weight_global(run: Run) -> Series:
-    r"""Last update of all weights together, relative to them.
+    r"""Last update of all weights together, relative to their norm.
 
     $$r = \sqrt{\textstyle\sum_p \lVert \Delta W_p \rVert^2} \,/\, \sqrt{\textstyle\sum_p \lVert W_p \rVert^2}$$
 
-    Shape (T, 1): logged steps; checkpoints fill what the log lacks, over the tensors whose update was measured.
-    Not recorded where one of them lacks its update or its norm at that step.
+    Shape (T, 1): logged steps; checkpoints fill what the log lacks, over the tensors whose update was measured. Not recorded if
+    one of them lacks its update or its norm at that step.
     """
     moved, size = together(update_norm(run), weight_norm(run))
     series = ratio(total(moved, "update_to_weight"), total(size, "update_to_weight"))
@@ -130,13 +130,13 @@ def update_to_weight_global(run: Run) -> Series:
 
 @metric(unit="1", reads=["weight_deltas.*.moved", GRID, "weights.*.mean", "weights.*.std", weight_rms], source="playbook D2.6")
 def relative_movement(run: Run) -> Series:
-    r"""How far each weight tensor has come from where it started.
+    r"""How far each weight tensor has moved from its start.
 
     $$m_t = \lVert W_t - W_0 \rVert_F / \lVert W_0 \rVert_F$$
 
-    Shape (C, P): checkpoints by tensors. Not recorded where step 0 is not known or the tensor started at zero. Where no
-    movement was measured it is that of the sampled elements since the first checkpoint, or of mean and deviation together where
-    that is more, which is less than the whole.
+    Shape (C, P): checkpoints by tensors. Not recorded if step 0 is unknown or the tensor started at zero. If no movement is
+    measured, it is that of the sampled elements since the first checkpoint, or of mean or standard deviation if that is more;
+    both underestimate the movement.
     """
     measured = run.series("weight_deltas", "moved")
     if measured:
@@ -152,19 +152,19 @@ def relative_movement(run: Run) -> Series:
 
 @metric(unit="1", reads=[GRID], source="Goodfellow et al. 2016, section 8.4", memory=1)
 def row_spread(run: Run) -> Series:
-    r"""How far the rows of each weight matrix differ, or its columns, whichever differ less, as far as they were sampled.
+    r"""How far the rows of each weight matrix differ, or its columns if they differ less, in the sampled elements.
 
     $$\min_{d \in \{0, 1\}} \max_{ij} |w_{ij} - w_{ij}^{(d)}| / \mathrm{rms}(W)$$
 
-    Shape (C, P): checkpoints by tensors; \(w^{(0)}\) repeats the first sampled row, \(w^{(1)}\) the first column. Not recorded of
-    samples with a single row or column, or all of zeros.
+    Shape (C, P): checkpoints by tensors; \(w^{(0)}\) repeats the first sampled row, \(w^{(1)}\) the first column. Not recorded
+    for samples with a single row or column, or with only zeros.
     """
     grids = run.grid("weights", "sampled_grid_32x32")
     return series_of_grids("row_spread", grids, [_spread_of_rows(values) for values in grids.values])
 
 
 def _spread_of_rows(values: Floats) -> float:
-    """Return how far the rows of a matrix differ, or its columns, over its size; NaN of a single one, and of zeros."""
+    """Return the difference of a matrix's rows, or columns if less, relative to its size; NaN for a single one and for zeros."""
     size = float(np.sqrt(np.square(values).mean())) if values.ndim == 2 and min(values.shape) > 1 else 0.0
     if not size > 0:
         return math.nan
@@ -177,13 +177,13 @@ def _spread_of_rows(values: Floats) -> float:
     reads=[GRID, *(f"weights.*.{name}" for name in NUMBERS), "weights.*.percentiles", weight_rms, "weight_deltas.*.norm"],
 )
 def weight_statistics_change(run: Run) -> Series:
-    r"""How far anything that checkpoints show of a weight tensor has changed since the one before, relative to its size.
+    r"""Largest change of any recorded statistic of a weight tensor since the previous checkpoint, relative to its size.
 
     $$\max_s |s_t - s_{t-1}| / \max_{t' \le t} \sqrt{\mu_{t'}^2 + \sigma_{t'}^2}$$
 
-    Shape (C, P): checkpoints by tensors; s are mean, deviation, minimum, maximum, percentiles and sampled elements. It is 0 where
-    all of them are what they were; not recorded there where no element is shown and the numbers have five digits or fewer,
-    for then a small update would not show. Of tensors whose update was measured, percentiles are left out.
+    Shape (C, P): checkpoints by tensors; s are mean, deviation, minimum, maximum, percentiles and sampled elements. 0 if none of
+    them changed. In that case it is not recorded if there are no sampled elements and the numbers have five digits or fewer,
+    because a small update would not show. Percentiles are left out for tensors with a measured update.
     """
     size, measured = weight_rms(run), frozenset(run.series("weight_deltas", "norm").labels)
     sampled = grid_movement(run.grid("weights", "sampled_grid_32x32"), "previous")
@@ -199,7 +199,7 @@ def weight_statistics_change(run: Run) -> Series:
 
 
 def _unclear(series: Series, run: Run, sampled: Series) -> Mask:
-    """Return in which cells the lack of a change says little: no element is shown, and mean and deviation are rounded."""
+    """Return the cells whose lack of change means little: no element is sampled, and mean and standard deviation are rounded."""
     mean, std = (cells_like(series, run.series("weights", name)) for name in ("mean", "std"))
     shown = np.isfinite(cells_like(series, sampled))
     return is_coarse(mean) & is_coarse(std) & ~shown
@@ -211,7 +211,7 @@ def weight_std(run: Run) -> Series:
 
     $$\sigma = \sqrt{\tfrac1n \sum_i (w_i - \mu)^2}$$
 
-    Shape (C, P): checkpoints by tensors. NaN where no element is finite.
+    Shape (C, P): checkpoints by tensors. NaN if no element is finite.
     """
     return run.series("weights", "std")
 
@@ -222,7 +222,7 @@ def weight_max_abs(run: Run) -> Series:
 
     $$\max_i |w_i| = \max(|\min_i w_i|, |\max_i w_i|)$$
 
-    Shape (C, P): checkpoints by tensors. Not recorded where either end is missing; NaN where either is NaN.
+    Shape (C, P): checkpoints by tensors. Not recorded if minimum or maximum is missing; NaN if either is NaN.
     """
     return magnitude(run.series("weights", "min"), run.series("weights", "max"))
 
@@ -235,14 +235,14 @@ def spectral_norm(run: Run) -> Series:
 
     $$\sigma_1(W) = \max_{\lVert v \rVert = 1} \lVert W v \rVert_2$$
 
-    Shape (C, P): checkpoints by matrices, and what was logged under its name. Not recorded for tensors the recorder was not asked
-    to follow.
+    Shape (C, P): checkpoints by matrices, and values logged under this name. Not recorded for tensors that the recorder was not
+    asked to track.
     """
     return filled(run.series("weights", "spectral_norm"), run.scalar("spectral_norm"))
 
 
 def magnitude(low: Series, high: Series) -> Series:
-    """Return the larger magnitude of both ends, where both are recorded."""
+    """Return the larger magnitude of minimum and maximum where both are recorded."""
     low, high = together(low, high)
     recorded = low.recorded & high.recorded
     values = np.where(recorded, np.maximum(np.abs(low.values), np.abs(high.values)), np.nan)
@@ -250,10 +250,10 @@ def magnitude(low: Series, high: Series) -> Series:
 
 
 def matrices_begun_at_zero(size: Series | None, tensors: TensorTable) -> tuple[str, ...]:
-    """Return the matrices of a model of which all began at zero, embeddings and norms left out; nothing of any other model.
+    """Return a model's matrices, except embeddings and norms, if all of them start at zero; else an empty tuple.
 
-    What such a matrix holds later is its own updates, so that these are large beside it. Frozen ones count: an adapter that
-    begins at zero stands beside them. Where nobody says which tensors are matrices, those called weight are.
+    Such a matrix later consists of its own updates, which are large relative to it. Frozen matrices count, because an adapter
+    that starts at zero is used beside them. If no shapes are known, tensors named "weight" count as matrices.
     """
     if size is None or not len(size.steps):
         return ()
@@ -267,15 +267,15 @@ def matrices_begun_at_zero(size: Series | None, tensors: TensorTable) -> tuple[s
 
 
 def is_freshly_drawn(rms: Series | None, largest: Series | None, tensors: TensorTable) -> bool:
-    """Tell whether a model is drawn anew at step 0: each normalization's numbers are all of one size, which no trained one's are.
+    """Tell whether a model is newly initialized at step 0: the elements of each normalization are equal, unlike trained ones.
 
     Args:
         rms: Root mean square of each tensor.
         largest: Largest magnitude in each tensor.
-        tensors: What is known of the tensors.
+        tensors: Known facts of the tensors.
 
     Returns:
-        Also false where nothing of step 0 is recorded, and of a model without normalizations: nobody knows.
+        Also false if step 0 is not recorded, or if the model has no normalizations.
     """
     if rms is None or largest is None:
         return False

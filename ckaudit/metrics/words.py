@@ -1,4 +1,4 @@
-"""What checkpoints say in words: element types, the optimizer, tensors without one, and whether ranks agree."""
+"""Metrics from words in checkpoints: element types, the optimizer, tensors without one, and agreement of ranks."""
 
 import numpy as np
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ def element_type(run: Run) -> Series:
     $$d \in \{0, 1, 2, \dots\}$$
 
     Shape (C, P): checkpoints by "weights/NAME" and "activations/NAME". 0 is float32, 1 bfloat16, 2 float16, 3 float64, 4 and 5
-    the two of 8 bits; any other type has a number of its own. Only a change says anything.
+    the two 8-bit types; any other type has a number of its own. Only changes matter.
     """
     parts = [_named(run.series(section, "dtype"), section) for section in ("weights", "activations")]
     return filled(*parts)
@@ -28,11 +28,12 @@ def element_type(run: Run) -> Series:
 
 @metric(unit="tensors", reads=["optimizer.trainable_without_optimizer"], source="playbook D1.5, analysis contract", memory=1)
 def tensors_without_optimizer(run: Run) -> Series:
-    r"""Trainable tensors that no parameter group holds.
+    r"""Number of trainable tensors that are in no parameter group.
 
     $$n = |P_{trainable}| - \textstyle\sum_g |P_g|$$
 
-    Shape (C, 1 + P): checkpoints by its own name, how many there are, and by each tensor that was ever one, 1 where it is.
+    Shape (C, 1 + P): checkpoints by the metric's own name, with their number, and by each tensor that ever was one, 1 where it
+    is.
     """
     counts = run.value("optimizer.trainable_without_optimizer")
     return replace(counts, labels=("tensors_without_optimizer", *counts.labels[1:])) if counts.labels else counts
@@ -40,12 +41,12 @@ def tensors_without_optimizer(run: Run) -> Series:
 
 @metric(unit="tensors", reads=["optimizer.written"], source="analysis contract", memory=1)
 def tensors_written(run: Run) -> Series:
-    r"""Tensors that something wrote to between two updates, since the checkpoint before.
+    r"""Number of tensors that were written to between two updates since the previous checkpoint.
 
     $$n = |\{p : v_p \text{ before an update} \ne v_p \text{ after the last}\}|$$
 
-    Shape (C, 1 + P): checkpoints by its own name, how many there are, and by each tensor that was ever one, 1 where it is;
-    $v$ counts how often torch has changed a tensor in place. Writes that come again and again are not recorded.
+    Shape (C, 1 + P): checkpoints by the metric's own name, with their number, and by each tensor that ever was one, 1 where it
+    is; $v$ counts torch's in-place changes of a tensor. Repeated writes are not recorded.
     """
     counts = run.value("optimizer.written")
     return replace(counts, labels=("tensors_written", *counts.labels[1:])) if counts.labels else counts
@@ -53,12 +54,12 @@ def tensors_written(run: Run) -> Series:
 
 @metric(unit="1", reads=["optimizer.name"], source="Kingma & Ba 2015, section 2.1; analysis contract", memory=1)
 def optimizer_adapts(run: Run) -> Series:
-    r"""Whether the optimizer divides each gradient by its own usual size: 1 for Adam and its kin, 0 for plain SGD.
+    r"""Whether the optimizer divides each gradient by its usual size: 1 for Adam and similar ones, 0 for plain SGD.
 
     $$a = [\text{the update is } \eta\, m / (\sqrt{v} + \epsilon)]$$
 
-    Shape (C, 1): checkpoints. Not recorded where the optimizer's class is none that is known, nor where it is one of those
-    whose steps shrink with time (Adagrad) or are not the rate's (Adadelta, Adafactor).
+    Shape (C, 1): checkpoints. Not recorded for an unknown optimizer class, nor for one whose steps shrink with time (Adagrad) or
+    do not follow the rate (Adadelta, Adafactor).
     """
     name = run.value("optimizer.name")
     if not name.labels:
@@ -72,11 +73,11 @@ def optimizer_adapts(run: Run) -> Series:
     unit="1", reads=["rank_facts.parameter_hash"], source="catalogue D1.6 across ranks; BLOOM chronicles", memory=1, worst="low"
 )
 def replica_agreement(run: Run) -> Series:
-    r"""Share of the ranks whose parameters are those of most ranks.
+    r"""Share of the ranks whose parameters equal those of most ranks.
 
     $$\tfrac1R \max_h |\{r : h_r = h\}|$$
 
-    Shape (C, 1): checkpoints with the hashes of two ranks or more; 1 where all hold the same weights, as replicas must.
+    Shape (C, 1): checkpoints with the hashes of two ranks or more; 1 if all hold the same weights, as replicas must.
     """
     hashes = run.value("rank_facts.parameter_hash")
     rows = np.flatnonzero(hashes.recorded.sum(axis=1) > 1)

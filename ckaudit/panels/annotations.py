@@ -1,4 +1,4 @@
-"""Annotations of charts: thresholds of rules and baselines as lines, and marks for what happened at which step."""
+"""Annotations of charts: thresholds of rules and baselines as lines, and marks for events at steps."""
 
 import math
 from collections.abc import Collection
@@ -17,12 +17,12 @@ Line = tuple[str, float]
 
 
 def marks(scene: Scene, names: Collection[str] | None = None, *, max_findings: int = 40) -> list[Mark]:
-    """Return the marks of a chart in the order of steps.
+    """Return the marks of a chart, sorted by step.
 
     Args:
         scene: The run.
-        names: The metrics shown: only findings that rest on them are marked; None: everything that happened is.
-        max_findings: Findings at most, the gravest.
+        names: The shown metrics: only findings on them are marked; None: everything is marked.
+        max_findings: Largest number of findings, the most severe first.
     """
     codes = None if names is None else codes_on(scene.report.findings, names)
     findings = [
@@ -43,7 +43,7 @@ def marks(scene: Scene, names: Collection[str] | None = None, *, max_findings: i
 
 
 def _spikes(scene: Scene, names: Collection[str] | None, *, max_spikes: int = 20) -> list[Mark]:
-    """Return the steps whose loss stands out, the farthest where there are many; a step of a finding is marked by that."""
+    """Return the steps at which the loss stands out, the farthest if there are many; steps of findings are already marked."""
     if names is not None and not SPIKY & set(names):
         return []
     excess = loss_excess(scene.run)
@@ -76,7 +76,7 @@ def _events(scene: Scene) -> list[Mark]:
     ]
 
 
-# Limits and baselines that are drawn as lines: thresholds of rules, the uniform guess, the entropy of the tokens.
+# Limits and baselines drawn as lines: thresholds of rules, the uniform guess, the entropy of the tokens.
 def threshold(code: str, *names: str) -> list[Line]:
     """Return thresholds of a rule as lines."""
     rule = rules()[code]
@@ -84,7 +84,7 @@ def threshold(code: str, *names: str) -> list[Line]:
 
 
 def baselines(scene: Scene) -> list[Line]:
-    """Return what a model without any training and one that only counts tokens would have as loss, where that is known."""
+    """Return the losses of an untrained model and of one that only counts tokens, if known."""
     facts = scene.run.manifest
     lines: list[Line] = []
     if facts is not None and isinstance(facts.vocabulary, int) and facts.vocabulary > 1:

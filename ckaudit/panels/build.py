@@ -1,4 +1,4 @@
-"""The pictures of a run, or of two, from end to end: every tab is made, and every finding leads to its place."""
+"""The charts of a run, or of two: builds every tab, and links every finding to its chart."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,14 +30,14 @@ def panels(
     other: tuple[Run, Report, Path | None] | None = None,
     comparison: Comparison | None = None,
 ) -> Panels:
-    """Return the pictures of a run.
+    """Return the charts of a run.
 
     Args:
-        run: The run, read with `panel_reads`, as far as it was judged.
-        report: What triage says of it.
-        path: Where its checkpoints are, of which grids and histograms are read for a few steps; None: they are left out.
-        other: The run that it is compared with, its report, and where its checkpoints are.
-        comparison: What comparing the two said: how the other run does against this one.
+        run: The run, read with `panel_reads`, up to the judged step.
+        report: Its report from triage.
+        path: Path of its checkpoints, from which grids and histograms of a few steps are read; None: they are left out.
+        other: The run that it is compared with, its report, and the path of its checkpoints.
+        comparison: Comparison of the other run with this one.
     """
     other_scene = Scene(*other) if other else None
     scene = Scene(run, report, path, other_scene, comparison)
@@ -57,15 +57,15 @@ def panels(
 
 
 def panel_reads(*, beside: bool = False) -> frozenset[str]:
-    """Return the checkpoint paths that triage, questions and pictures look at, and of two runs a comparison."""
+    """Return the checkpoint paths that triage, questions and charts read, and for two runs the comparison."""
     drawn = (metrics()[name].paths for tab in tabs() for name in tab.reads)
     compared = comparison_reads() if beside else frozenset()
     return frozenset[str]().union(triage_reads(), interview_reads(PHASES), compared, *drawn)
 
 
-# Charts that no tab has by itself, put up where a finding needs one to be seen.
+# Additional charts for findings that no chart of a tab shows.
 def with_missing_charts(scene: Scene, tabs: Sequence[Tab]) -> list[Tab]:
-    """Return the tabs with a chart more for each metric that a finding rests on and no chart shows."""
+    """Return the tabs with an additional chart for each metric of a finding that no chart shows."""
     added: dict[str, dict[str, Chart]] = {}
     for link in links(scene, tabs):
         if link.chart is not None:
@@ -79,9 +79,9 @@ def with_missing_charts(scene: Scene, tabs: Sequence[Tab]) -> list[Tab]:
     return [replace(tab, charts=[*tab.charts, *added.get(tab.id, {}).values()]) for tab in tabs]
 
 
-# Where each finding is seen best: a tab, a chart on it, and a step.
+# The best place to see each finding: a tab, a chart on it, and a step.
 def links(scene: Scene, tabs: Sequence[Tab], *, default: str = "unjudged") -> list[Link]:
-    """Return a link for every finding; one that no chart shows leads to the tab that it belongs to, or to `default`."""
+    """Return a link for every finding; findings without a chart link to the tab that owns them, or to `default`."""
     findings_by_tab = {tab.id: frozenset(tab.findings) for tab in tabs}
     return [_link(place, finding, tabs, findings_by_tab, default) for place, finding in enumerate(scene.report.findings)]
 
@@ -103,7 +103,7 @@ def _link(place: int, finding: Finding, tabs: Sequence[Tab], findings_by_tab: Ma
 
 
 def _fit(chart: Chart, finding: Finding, named: Sequence[str]) -> float:
-    """Return how well a chart shows a finding: its place by name counts more than which of its metrics comes first."""
+    """Return how well a chart shows a finding: its place by name counts more than the order of its metrics."""
     where = any(finding.where == name or (finding.where or "\0") in name for name in _names(chart))
     first = min(place for place, name in enumerate(named) if name in chart.metrics)
     return 2 * where + 1 / (1 + first)

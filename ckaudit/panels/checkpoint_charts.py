@@ -1,4 +1,4 @@
-"""Histograms over time and sampled matrices of a few tensors, from the checkpoints that were read once more."""
+"""Histograms over time and sampled matrices of a few tensors, from checkpoints that are read again."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -29,35 +29,35 @@ from ckaudit.run.tensors import TensorTable
 
 FIELD = {"weights": "sampled_grid_32x32", "gradients": "sampled_grid_32x32"}
 
-MAX_STEPS = 24  # steps of a slider
+MAX_STEPS = 24  # number of steps of a slider
 
-SAMPLED_EVERY = 5  # the recorder samples the matrices of the first, middle and last block at every fifth checkpoint at least
+SAMPLED_EVERY = 5  # the recorder samples matrices of the first, middle and last block at least at every fifth checkpoint
 
 PARTS = ("attention", "mlp")
 
 
 class CheckpointSections(Struct, frozen=True, eq=False):
-    """One checkpoint as it was written: section, then tensor or layer, then field."""
+    """One checkpoint as written: section, then tensor or layer, then field."""
 
     step: int
     sections: Mapping[str, Any]
 
     def members(self, section: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield name and fields of everything in a section."""
+        """Yield name and fields of every member of a section."""
         members = self.sections.get(section)
         for name, fields in members.items() if isinstance(members, dict) else ():
             if isinstance(fields, dict):
                 yield name, fields
 
     def fields(self, section: str, name: str) -> Mapping[str, Any]:
-        """Return the fields of one member of a section; none where it is not there."""
+        """Return the fields of one member of a section; empty if it does not exist."""
         members = self.sections.get(section)
         fields = members.get(name) if isinstance(members, dict) else None
         return fields if isinstance(fields, dict) else {}
 
 
 def ridges(scene: Scene, name: str, title: str, section: str, *, max_tensors: int = 12) -> Chart | None:
-    """Return the histograms of at most `max_tensors` tensors or modules at the steps read; None where there are none."""
+    """Return the histograms of at most `max_tensors` tensors or modules at the read steps; None if there are none."""
     taken = snapshots(scene)
     recorded = _named(taken, section, "histogram")
     if not recorded:
@@ -88,7 +88,7 @@ def _ridges(taken: Sequence[CheckpointSections], section: str, names: Sequence[s
 
 
 def coarser(edges: Sequence[float], *, bins: int = 32) -> list[float]:
-    """Return the edges of at most so many bins, each made of as many neighbours as the others but for the last.
+    """Return the edges of at most `bins` bins, each a merge of equally many neighbours except the last.
 
     >>> coarser([0, 1, 2, 3, 4, 5], bins=2)
     [0, 3, 5]
@@ -98,7 +98,7 @@ def coarser(edges: Sequence[float], *, bins: int = 32) -> list[float]:
 
 
 def grids(scene: Scene, name: str, title: str, section: str, *, max_tensors: int = 12, steps: int = 16) -> Chart | None:
-    """Return sampled matrices of at most `max_tensors` tensors at the steps read; None where there are none."""
+    """Return sampled matrices of at most `max_tensors` tensors at the read steps; None if there are none."""
     taken, field = snapshots(scene), FIELD[section]
     recorded = _named(taken, section, field)
     holding = [shot for shot in taken if any(field in fields for _, fields in shot.members(section))]
@@ -125,18 +125,18 @@ def grids(scene: Scene, name: str, title: str, section: str, *, max_tensors: int
 
 
 def _cells(grid: object) -> Grid | None:
-    """Return a matrix as bytes, from either of its encodings; None where it is no matrix."""
+    """Return a matrix as bytes, from either of its encodings; None if it is not a matrix."""
     try:
         import msgspec
 
         values = unpack(msgspec.convert(grid, Grid))
-    except (KeyError, TypeError, ValueError, OverflowError):  # what is wrong with it, validate tells
+    except (KeyError, TypeError, ValueError, OverflowError):  # validate reports what is wrong with it
         return None
     return encode_grid(values, "q8") if values.ndim == 2 and values.size else None
 
 
 def head_grids(scene: Scene, name: str, title: str, *, places: int = 16, steps: int = 10) -> Chart | None:
-    """Return the sampled attention of some heads, of the first, the middle and the last layer; None where there is none."""
+    """Return the sampled attention of some heads of the first, middle and last layer; None if there is none."""
     sampled = attention_grids(scene)
     if not sampled.steps:
         return None
@@ -170,17 +170,17 @@ def head_grids(scene: Scene, name: str, title: str, *, places: int = 16, steps: 
 
 
 def _in_turn(frames: list[Frame]) -> list[Frame]:
-    """Return frames place by place, each in the order of steps."""
+    """Return frames sorted by place, then by step."""
     order = {where: place for place, where in enumerate(dict.fromkeys(frame.where for frame in frames))}
     return sorted(frames, key=lambda frame: (order[frame.where], frame.step))
 
 
 MAX_HEADS = 256
-"""Heads of a layer that are held against each other: each pair is a cell."""
+"""Largest number of heads of a layer that are compared; each pair is a cell."""
 
 
 def redundancy(scene: Scene, name: str, title: str, *, layers: int = 4, steps: int = 8) -> Chart | None:
-    """Return how alike the heads of some layers are, each with each, at some steps; None where no maps were sampled."""
+    """Return the similarity of each pair of heads in some layers at some steps; None if no maps are sampled."""
     sampled = attention_grids(scene)
     if not sampled.steps:
         return None
@@ -212,7 +212,7 @@ def redundancy(scene: Scene, name: str, title: str, *, layers: int = 4, steps: i
 
 
 def attention_grids(scene: Scene) -> Grids:
-    """Return the sampled attention of all layers, under whichever name it was written."""
+    """Return the sampled attention of all layers, from either of its field names."""
     per_head = scene.run.grid("attention", "sampled_qk_grid_32x32_per_head")
     return per_head if per_head.steps else scene.run.grid("attention", "sampled_qk_grid_32x32")
 
@@ -238,12 +238,12 @@ def why_none(scene: Scene, section: str, field: str) -> str:
 
 
 def _line(scene: Scene) -> str:
-    """Return the line of code that has checkpoints recorded, for the trainer that wrote the run."""
+    """Return the code line that records checkpoints, for the trainer that wrote the run."""
     return actions()["recorder"].way(trainer_of(scene.run)).call.replace("{options}", "").replace("(, ", "(")
 
 
 def _named(taken: Sequence[CheckpointSections], section: str, field: str) -> list[str]:
-    """Return everything in a section that has a field in any of the checkpoints."""
+    """Return all members of a section that have a field in any of the checkpoints."""
     return list(dict.fromkeys(name for shot in taken for name, fields in shot.members(section) if field in fields))
 
 
@@ -258,9 +258,9 @@ def _note(drawn: Sequence[str], recorded: Sequence[str], taken: Sequence[Checkpo
     return f"{' and '.join(left_out)} are drawn" if left_out else ""
 
 
-# Checkpoints read once more for a few steps: histograms and sampled matrices, which nothing else of an audit needs.
+# Checkpoints of a few steps are read again for histograms and sampled matrices, which only these charts need.
 def snapshots(scene: Scene) -> tuple[CheckpointSections, ...]:
-    """Return some checkpoints of a run, in the order of steps; those that cannot be read are left out."""
+    """Return some checkpoints of a run, sorted by step; unreadable ones are left out."""
     return scene.run.derived("panels snapshots", lambda: tuple(_read(scene)))
 
 
@@ -271,19 +271,19 @@ def _read(scene: Scene) -> Iterator[CheckpointSections]:
     for file in chosen_files(files_of(scene.path, scene.run), list(dict.fromkeys(step for step in steps if step is not None))):
         try:
             yield CheckpointSections(file.step or 0, read_document(file.path, file.shown))
-        except UnreadableError:  # what is wrong with it is a finding already
+        except UnreadableError:  # its problem is already a finding
             continue
 
 
 def files_of(path: Path, run: Run) -> list[CheckpointFile]:
-    """Return the merged checkpoint files of a run up to the step judged at, by step."""
+    """Return the merged checkpoint files of a run up to the judged step, sorted by step."""
     files = [file for file in list_source(path).checkpoints if file.rank is None and file.step is not None]
     known = {*run.checkpoint_steps.tolist()}
     return sorted((file for file in files if file.step in known), key=lambda file: file.step or 0)
 
 
 def chosen_files(files: Sequence[CheckpointFile], steps: Sequence[int], *, max_files: int = MAX_STEPS) -> list[CheckpointFile]:
-    """Return at most `max_files`: first and last, the first at or after each of some steps, and every fifth evenly spread."""
+    """Return at most `max_files`: first and last, the first at or after each of some steps, and every fifth, evenly spread."""
     if len(files) <= max_files:
         return list(files)
     places = {0, len(files) - 1}
@@ -299,8 +299,8 @@ def chosen_files(files: Sequence[CheckpointFile], steps: Sequence[int], *, max_f
 def representative_names(table: TensorTable, names: Sequence[str], wanted: Sequence[str], max_names: int) -> list[str]:
     """Return at most `max_names` names in the order of the forward pass.
 
-    They are the embedding, attention and MLP of the first, the middle and the last block, the head, those of findings, and, where
-    there is room, others evenly spread.
+    They are the embedding, attention and MLP of the first, middle and last block, the head, the tensors of findings, and others
+    evenly spread if there is room.
     """
     ordered = [names[place] for place in in_forward_order(table, names)]
     blocks = sorted({depth for name in ordered if (depth := table.depth(name)) is not None})

@@ -1,7 +1,7 @@
-"""Charts made smaller: fewer points, columns and steps, names cut in their middle, or whole charts left out.
+"""Smaller charts: fewer points, columns and steps, names cut in the middle, or charts left out.
 
-A curve keeps the lowest and the highest value of each stretch: no value lies outside of what is drawn. The largest-triangle
-method (Steinarsson 2013) keeps one point of each stretch, and of two spikes in one stretch it loses one.
+A curve keeps the lowest and the highest value of each stretch, so no value lies outside the drawn curve. The largest-triangle
+method (Steinarsson 2013) keeps one point of each stretch, and loses one of two spikes in a stretch.
 """
 
 import re
@@ -22,11 +22,11 @@ from ckaudit.run.series import Floats, Mask, Steps
 T = TypeVar("T", bound=msgspec.Struct)
 OfSteps = TypeVar("OfSteps", Frame, Ridge)
 MAX_LETTERS = 120
-UNSHORTENED = ("formula", "cells")  # half of it would be none
+UNSHORTENED = ("formula", "cells")  # half of it would be empty
 
 
 def kept_points(values: Floats, points: int) -> Steps:
-    """Return at most `points` rows of values (N,): the first, the last, and of each stretch its ends and what is not finite.
+    """Return at most `points` rows of values (N,): the first, the last, and of each stretch its extremes and non-finite ones.
 
     >>> kept_points(np.array([0.0, 0, 0, 9, 0, 0, 0, -9, 0, 0]), 6).tolist()
     [0, 3, 5, 7, 9]
@@ -47,10 +47,10 @@ def kept_points(values: Floats, points: int) -> Steps:
 
 
 def kept_columns(values: Floats, recorded: Mask, columns: int) -> Steps:
-    """Return at most `columns` rows of values (T, P): the first, the last, and of each stretch the one that stands out most.
+    """Return at most `columns` rows of values (T, P): the first, the last, and the row of each stretch that stands out most.
 
-    How far a row stands out is how many powers of ten one of its cells is from the median of that cell's column; a cell that
-    was recorded, but is no finite number, stands out most of all.
+    A row stands out by the number of powers of ten between one of its cells and the median of that cell's column; a recorded cell
+    that is not finite stands out most.
     """
     count = len(values)
     if count <= columns:
@@ -64,7 +64,7 @@ def kept_columns(values: Floats, recorded: Mask, columns: int) -> Steps:
 
 
 def evenly(count: int, max_places: int) -> list[int]:
-    """Return at most `max_places` places of `count`, evenly spread, with both ends.
+    """Return at most `max_places` positions of `count`, evenly spread, including both ends.
 
     >>> evenly(10, 4), evenly(3, 4)
     ([0, 3, 6, 9], [0, 1, 2])
@@ -74,9 +74,9 @@ def evenly(count: int, max_places: int) -> list[int]:
     return sorted({place * (count - 1) // (max_places - 1) for place in range(max_places)}) if max_places > 1 else [0]
 
 
-# Charts of a page that is too large: half as many points, steps and columns, shorter names, or charts left out.
+# Reduction of a page that is too large: half as many points, steps and columns, shorter names, or fewer charts.
 def thinned(panels: Panels) -> Panels:
-    """Return the same pictures at half the resolution; what stands out for one step alone is still there."""
+    """Return the same charts at half the resolution; single steps that stand out stay."""
     tabs = [replace(tab, charts=[_thinned(chart) for chart in tab.charts]) for tab in panels.tabs]
     return replace(panels, tabs=tabs, front=[_thinned(chart) for chart in panels.front])
 
@@ -92,7 +92,7 @@ def _thinned(chart: Chart) -> Chart:
 
 
 def _fewer_points(trace: Trace, *, evened: bool) -> Trace:
-    """Return a curve of half as many points; of curves that stand on each other all keep the same steps."""
+    """Return a curve of half as many points; stacked curves all keep the same steps."""
     half = max(2, len(trace.x) // 2)
     rows: Sequence[int] = evenly(len(trace.x), half) if evened else kept_points(_numbers(trace.y), half).tolist()
     low, high = ([bound[place] for place in rows] if bound else [] for bound in (trace.low, trace.high))
@@ -108,7 +108,7 @@ def _fewer_columns(matrix: Matrix) -> Matrix:
 
 
 def _every_second(shown: list[OfSteps]) -> list[OfSteps]:
-    """Return every second step of each place, first and last among them."""
+    """Return every second step of each place, including first and last."""
     halved = []
     for where in dict.fromkeys(frame.where for frame in shown):
         of_place = [frame for frame in shown if frame.where == where]
@@ -121,7 +121,7 @@ def _numbers(values: Sequence[Number | None]) -> Floats:
 
 
 def without_charts(panels: Panels, left_out: Collection[str]) -> Panels:
-    """Return the pictures without some charts, each of whose tabs says what it lacks."""
+    """Return the panels without some charts; their tabs say what is missing."""
     gone = {chart.id for tab in panels.tabs for chart in tab.charts} & {*left_out}
     links = [replace(link, chart=None) if link.chart in gone else link for link in panels.links]
     return replace(panels, tabs=[_tab_without(tab, gone) for tab in panels.tabs], links=links)
@@ -137,7 +137,7 @@ def _tab_without(tab: Tab, gone: Collection[str]) -> Tab:
 
 
 def shorten_document(document: T, letters: int = MAX_LETTERS) -> T:
-    """Return a document in which no word is longer than so many letters, and no text than twenty times as many."""
+    """Return a document in which no word is longer than `letters`, and no text longer than twenty times that."""
     shorter: T = msgspec.convert(_brief(msgspec.to_builtins(document), letters), type=type(document))
     return shorter
 
@@ -154,7 +154,7 @@ def _brief(value: Any, letters: int) -> Any:
 
 
 def shortened(text: str, letters: int) -> str:
-    """Return a text whose long words are cut in their middle, where a number tells apart those that begin and end alike.
+    """Return a text with long words cut in the middle, with a checksum that distinguishes words with equal ends.
 
     >>> shortened("weights of blocks.0.attention.weight", 20)
     'weights of block…de523ffd…eight'
@@ -164,7 +164,7 @@ def shortened(text: str, letters: int) -> str:
 
 
 def _cut(word: str, letters: int) -> str:
-    """Return the two ends of a word with a number of all of it between them."""
+    """Return both ends of a word with a checksum of the whole word between them."""
     number = f"…{crc32(word.encode(errors='backslashreplace')):08x}…"
     rest = letters - len(number)
     return f"{word[: rest // 2]}{number}{word[len(word) - (rest - rest // 2) :]}"

@@ -1,4 +1,4 @@
-"""The pictures of the first page: the loss with everything that happened, and three small ones that the findings choose."""
+"""The charts of the first page: the loss with all events, and three small ones selected by the findings."""
 
 from collections.abc import Sequence
 from itertools import islice
@@ -17,25 +17,25 @@ from ckaudit.panels.tab import why_missing
 
 LOSSES = ("train_loss_raw", "val_loss")
 
-WIDE_SPAN = 10.0  # a loss whose greatest value is so many times its least is drawn by powers of ten
+WIDE_SPAN = 10.0  # ratio of largest to smallest loss from which the axis is logarithmic
 
 SMALL_PICTURES = 3
 
-SMALL_CURVES = 4  # more hide each other in a small picture
+SMALL_CURVES = 4  # more would hide each other in a small chart
 
 SMALL_POINTS = 160
 
 
 class PictureSubject(Struct, frozen=True):
-    """What a small picture may be about.
+    """A possible subject of a small chart.
 
     Attributes:
-        id: Of its chart.
-        shown: Metrics that show it, with the title of each; the first recorded one is drawn.
-        about: Further metrics whose findings are about it.
-        log: Whether it is drawn by powers of ten.
-        limits: A rule and its thresholds, drawn as lines, of the first metric.
-        if_found: Whether it says something only where a finding is about it.
+        id: Id of its chart.
+        shown: Metrics for it, each with its title; the first recorded one is drawn.
+        about: Further metrics whose findings belong to it.
+        log: Whether its axis is logarithmic.
+        limits: A rule and its thresholds on the first metric, drawn as lines.
+        if_found: Whether it is shown only with a finding.
     """
 
     id: str
@@ -46,7 +46,7 @@ class PictureSubject(Struct, frozen=True):
     if_found: bool = False
 
 
-# In the order in which they are drawn where no finding prefers one.
+# In drawing order if no finding prefers one.
 SUBJECTS = (
     PictureSubject(
         "gradient",
@@ -84,7 +84,7 @@ SUBJECTS = (
 
 
 def first_page(scene: Scene) -> list[Chart]:
-    """Return the charts of the first page: the loss, which has no curves where none was recorded, and at most three others."""
+    """Return the charts of the first page: the loss, without curves if none is recorded, and at most three others."""
     drawn: list[Chart] = []
     ranked = [(_gravity(subject, scene.report.findings), subject) for subject in SUBJECTS]
     for gravity, subject in sorted(ranked, key=lambda pair: pair[0]):
@@ -95,11 +95,11 @@ def first_page(scene: Scene) -> list[Chart]:
 
 
 def loss(scene: Scene) -> Chart:
-    """Return the loss with findings and events marked; without curves, and with the reason, where none was recorded."""
+    """Return the loss with findings and events marked; if it is not recorded, a chart without curves that says why."""
     chart = curves(scene, "front_loss", "Loss", LOSSES, lines=baselines(scene), points=400)
     if chart is None:
         why = why_missing(scene.run, LOSSES[0])
-        if scene.report.to_judge_more:  # what would record it stands there, in words of whoever wrote the run
+        if scene.report.to_judge_more:  # shows what would record it, for the program that wrote the run
             why, *_ = why.split("; to record it: ")
         return Chart(id="front_loss", title="Loss", shape="lines", note=why)
     everything = [mark for mark in marks(scene, None, max_findings=len(scene.report.findings)) if mark.kind != "spike"]
@@ -107,7 +107,7 @@ def loss(scene: Scene) -> Chart:
 
 
 def is_wide(scene: Scene) -> bool:
-    """Return whether the loss of any run spans a power of ten; what is zero or negative has no logarithm."""
+    """Return whether the loss of any run spans a power of ten; zero and negative values have no logarithm."""
     sides = [scene, scene.other] if scene.other else [scene]
     losses = [series for side in sides for name in LOSSES if (series := metrics()[name](side.run))]
     values = np.concatenate([series.values[series.finite] for series in losses] or [np.empty(0)])
@@ -115,7 +115,7 @@ def is_wide(scene: Scene) -> bool:
 
 
 def _gravity(subject: PictureSubject, findings: Sequence[Finding]) -> int:
-    """Return how grave the gravest finding about a subject is, 0 the gravest."""
+    """Return the severity index of the most severe finding on a subject, 0 for the most severe."""
     about = {*subject.shown, *subject.about}
     ranks = [SEVERITIES.index(finding.severity) for finding in findings if about & {*metrics_of(finding)[:1]}]
     return min(ranks, default=len(SEVERITIES))
@@ -140,7 +140,7 @@ def _small(scene: Scene, subject: PictureSubject) -> Chart | None:
 
 
 def other_run_summary(scene: Scene) -> Beside | None:
-    """Return what the first page says of the other run; None where there is none."""
+    """Return the first page's summary of the other run; None if there is none."""
     if scene.other is None or scene.comparison is None or not scene.comparison.pairs:
         return None
     pair, report = scene.comparison.pairs[0], scene.other.report

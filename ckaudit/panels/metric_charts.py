@@ -1,4 +1,4 @@
-"""One metric, or several on the same axes, as a chart: curves, bars, or a map of places by steps; and which places are drawn."""
+"""Charts of one metric, or of several on the same axes: curves, bars, or heat maps, and the selection of drawn places."""
 
 import inspect
 import math
@@ -23,7 +23,7 @@ from ckaudit.run.tensors import TensorTable
 FORMULA = re.compile(r"\$\$(.*?)\$\$", re.DOTALL)
 BEFORE_BLOCKS, BEHIND_BLOCKS = -1, 1_000_000_000
 DIGITS = 5
-OF_COLOURS = 3  # a colour tells no more apart
+OF_COLOURS = 3  # colours cannot distinguish more
 
 
 def curves(
@@ -41,21 +41,21 @@ def curves(
     marked: bool = False,
     note: str = "",
 ) -> Chart | None:
-    """Return metrics over steps; None where nothing of them was recorded.
+    """Return a chart of metrics over steps; None if none of them is recorded.
 
     Args:
-        scene: The run, and the one beside it.
+        scene: The run, and the other run.
         name: The chart's id.
         title: The question it answers.
         shown: Metrics on the left axis, of one unit.
         right: Metrics on the right axis.
-        lines: Limits and baselines, of the left axis.
-        log: Whether the left axis is logarithmic, where all that is drawn on it lies above zero.
+        lines: Limits and baselines on the left axis.
+        log: Whether the left axis is logarithmic, if everything drawn on it is above zero.
         stacked: Whether the curves are parts of a whole.
-        max_curves: Curves of one metric at most: those of findings, then the most striking.
-        points: Points of one curve at most; of many curves, fewer.
-        marked: Whether everything that happened is marked, not only what concerns these metrics.
-        note: What is to be said besides.
+        max_curves: Largest number of curves per metric: those of findings, then the most striking.
+        points: Largest number of points per curve; fewer if there are many curves.
+        marked: Whether all events are marked, not only those of these metrics.
+        note: Additional text.
     """
     recorded = _recorded(scene, [*shown, *right])
     if not recorded:
@@ -64,7 +64,7 @@ def curves(
     budget = max(60, min(points, 4 * points // sum(min(max_curves, len(series.labels)) for _, _, series in recorded)))
     metric_names = list(dict.fromkeys(metric for _, metric, _ in recorded))
     for run, metric, series in recorded:
-        # Of the second run the same places are drawn as of the first.
+        # The second run shows the same places as the first.
         drawn = most_striking_columns(series, metrics()[metric].worst, places.get(metric) or scene.places(metric), max_curves)
         places.setdefault(metric, [series.labels[place] for place in drawn])
         if len(drawn) < len(series.labels):
@@ -90,7 +90,7 @@ def curves(
 
 
 def _recorded(scene: Scene, names: Sequence[str]) -> list[tuple[int, str, Series]]:
-    """Return the place of the run, the metric and its series, of every metric of both runs that was recorded."""
+    """Return run index, metric and series of every recorded metric of both runs."""
     both = [(run, name, metrics()[name](side.run)) for run, side in enumerate(_sides(scene)) for name in names]
     return [(run, name, series.recorded_rows()) for run, name, series in both if series]
 
@@ -121,17 +121,17 @@ def heat(
     columns: int = 200,
     cells: int = 10_000,
 ) -> Chart | None:
-    """Return a map of one metric: places in the order of the forward pass, by steps; None where nothing was recorded.
+    """Return a heat map of one metric: places in the order of the forward pass, by steps; None if nothing is recorded.
 
     Args:
         scene: The run.
         name: The chart's id.
         title: The question it answers.
-        metric: What is drawn.
-        log: Whether colours go by powers of ten.
-        rows: Places at most.
-        columns: Steps at most; of each stretch the step that stands out most is there.
-        cells: Places times steps at most.
+        metric: The metric.
+        log: Whether the colour scale is logarithmic.
+        rows: Largest number of places.
+        columns: Largest number of steps; each stretch keeps the step that stands out most.
+        cells: Largest product of places and steps.
     """
     series = metrics()[metric](scene.run).recorded_rows()
     if not series:
@@ -160,9 +160,9 @@ def heat(
     )
 
 
-# Of two runs, what cannot share its axes stands side by side, on one scale.
+# Charts of two runs that cannot share axes are placed side by side, with the same scale.
 def side_by_side(first: Chart | None, second: Chart | None) -> list[Chart]:
-    """Return the chart of one run, or those of two with the run that each is of; marks are those of the first run alone."""
+    """Return the chart of one run, or those of two, each labelled with its run; only the first run has marks."""
     if second is None or first is None:
         return [first] if first else []
     ends = _shared_ends(first, second)
@@ -179,7 +179,7 @@ def _shared_ends(*charts: Chart) -> tuple[Number, Number] | None:
 def bars(
     scene: Scene, name: str, title: str, metric: str, *, log: bool = False, ranked: bool = False, max_bars: int = 40
 ) -> Chart | None:
-    """Return the last values of one metric as bars, in the order of the forward pass or the largest first; None without any."""
+    """Return the last values of one metric as bars, in the order of the forward pass or largest first; None if there are none."""
     sides = [(run, metrics()[metric](side.run).recorded_rows()) for run, side in enumerate(_sides(scene))]
     sides = [(run, series) for run, series in sides if series]
     if not sides:
@@ -208,7 +208,7 @@ def bars(
 
 
 def _last_steps(sides: Sequence[tuple[int, Series]]) -> str:
-    """Return the step that the bars are of; of two runs that ended at different ones, both."""
+    """Return the step of the bars; both steps if two runs ended at different ones."""
     steps = {run: int(series.steps[-1]) for run, series in sides}
     if len({*steps.values()}) == 1:
         return f"at step {next(iter(steps.values()))}"
@@ -216,7 +216,7 @@ def _last_steps(sides: Sequence[tuple[int, Series]]) -> str:
 
 
 def _bar_row(series: Series, names: list[str], run: int) -> Trace:
-    """Return the last values of some labels; None for those that the run does not have."""
+    """Return the last values of some labels; None for those that the run lacks."""
     places = {label: place for place, label in enumerate(series.labels)}
     indices = [places.get(name) for name in names]
     values = np.array([np.nan if place is None else series.values[-1, place] for place in indices])
@@ -225,9 +225,9 @@ def _bar_row(series: Series, names: list[str], run: int) -> Trace:
     return Trace(name=f"step {step}", x=list(names), y=column(values, known), run=run)
 
 
-# The formula of a metric, out of its docstring or of the catalogue's entry.
+# The formula of a metric, from its docstring or from its catalogue entry.
 def activation_bands(scene: Scene, *, max_layers: int = 8, points: int = 200) -> Chart | None:
-    """Return the mean activation of some modules with one standard deviation on both sides; None where not recorded."""
+    """Return the mean activation of some modules with one standard deviation on both sides; None if not recorded."""
     mean, std = activation_mean(scene.run).recorded_rows(), activation_std(scene.run)
     if not mean or not std:
         return None
@@ -260,7 +260,7 @@ def activation_bands(scene: Scene, *, max_layers: int = 8, points: int = 200) ->
 
 
 def formula(*names: str) -> str:
-    """Return the formulas of some metrics as one line of TeX, each once; empty where they are as recorded."""
+    """Return the formulas of some metrics as one line of TeX, each once; empty if they are recorded as they are."""
     formulas = dict.fromkeys(tex for name in names for tex in _formulas(name))
     return r",\quad ".join(formulas)
 
@@ -271,9 +271,9 @@ def _formulas(name: str) -> list[str]:
     return [" ".join(tex.split()) for tex in written] or list(entry.formulas.values() if entry else ())
 
 
-# In which order tensors, blocks and heads stand, and which of many are drawn.
+# Order of tensors, blocks and heads, and the selection of those that are drawn.
 def in_forward_order(table: TensorTable, names: Sequence[str]) -> list[int]:
-    """Return the places of names in the order of the forward pass: embeddings, blocks by depth, what stands behind them.
+    """Return the positions of names in the order of the forward pass: embeddings, blocks by depth, then what follows.
 
     >>> in_forward_order(TensorTable({}), ["head.weight", "blocks.1.up", "blocks.0.up", "wte"])
     [3, 2, 1, 0]
@@ -282,7 +282,7 @@ def in_forward_order(table: TensorTable, names: Sequence[str]) -> list[int]:
 
 
 def depth(table: TensorTable, name: str) -> int:
-    """Return where a name stands: before, in or behind the blocks."""
+    """Return the position of a name relative to the blocks: before, inside or after."""
     block = table.depth(name)
     if block is not None:
         return block
@@ -290,7 +290,7 @@ def depth(table: TensorTable, name: str) -> int:
 
 
 def chosen(places: Sequence[int], names: Sequence[str], wanted: Collection[str], max_places: int) -> list[int]:
-    """Return at most `max_places` of some places in their order: those whose name is wanted, and others evenly spread."""
+    """Return at most `max_places` of some places in order: those with a wanted name, and others evenly spread."""
     if len(places) <= max_places:
         return list(places)
     asked = [place for place in places if names[place] in wanted][:max_places]
@@ -304,7 +304,7 @@ def chosen(places: Sequence[int], names: Sequence[str], wanted: Collection[str],
 
 
 def most_striking_columns(series: Series, worst: str, wanted: Collection[str], max_columns: int) -> list[int]:
-    """Return at most `max_columns` columns of a series in their order: those of findings, then the most striking."""
+    """Return at most `max_columns` columns of a series in order: those of findings, then the most striking."""
     count = len(series.labels)
     if count <= max_columns:
         return list(range(count))
@@ -318,9 +318,9 @@ def most_striking_columns(series: Series, worst: str, wanted: Collection[str], m
     return sorted(ranked[:max_columns])
 
 
-# Numbers as they are sent: five digits, which is more than any screen tells apart, and words where they are not finite.
+# Numbers for output: five digits, more than a screen can show, and words for non-finite ones.
 def short(value: float, digits: int = DIGITS) -> Number:
-    """Return a number of so many digits, or the word for one that is not finite.
+    """Return a number with `digits` significant digits, or the word for a non-finite one.
 
     >>> short(0.123456789), short(float("nan")), short(3.0)
     (0.12346, 'NaN', 3)
@@ -332,6 +332,6 @@ def short(value: float, digits: int = DIGITS) -> Number:
 
 
 def column(values: Floats, recorded: Mask, digits: int = DIGITS) -> list[Number | None]:
-    """Return values (N,) as they are sent; None where nothing was recorded."""
+    """Return values (N,) for output; None where nothing is recorded."""
     cells = zip(values.tolist(), recorded.tolist(), strict=True)
     return [short(value, digits) if known else None for value, known in cells]

@@ -1,4 +1,4 @@
-"""The scene of the tabs: a run with its report and, where there is another run, that one beside it."""
+"""The scene of the tabs: a run with its report, and another run with its own if there is one."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,14 +14,14 @@ from ckaudit.run.run import Run
 
 
 class Scene(Struct, frozen=True, eq=False):
-    """One run, audited.
+    """One audited run.
 
     Attributes:
-        run: What was known at the step judged at.
-        report: What was found in it.
-        path: Where its checkpoints are; None: in memory only.
+        run: The run as known at the judged step.
+        report: Its report.
+        path: Path of its checkpoints; None: in memory only.
         other: The run that it is compared with.
-        comparison: What comparing the two said.
+        comparison: Comparison of the two runs.
     """
 
     run: Run
@@ -31,7 +31,7 @@ class Scene(Struct, frozen=True, eq=False):
     comparison: Comparison | None = None
 
     def answers(self, ids: tuple[str, ...]) -> list[Answer]:
-        """Put some questions to the run, or take the answers that the report holds."""
+        """Answer some questions for the run, or take the answers from the report."""
         known = {given.id: given for phase in self.report.interview for given in phase.answers}
         asked = [questions()[id_] for id_ in ids]
         return [
@@ -40,19 +40,19 @@ class Scene(Struct, frozen=True, eq=False):
         ]
 
     def places(self, *names: str) -> list[str]:
-        """Return the places of the findings that rest on any of these metrics, gravest first, each once."""
+        """Return the unique places of the findings on any of these metrics, most severe first."""
         codes = codes_on(self.report.findings, names)
         findings = [finding for finding in self.report.findings if finding.code in codes]
         return list(dict.fromkeys(place for finding in findings for place in (finding.where, *finding.also) if place))
 
 
 def metrics_of(finding: Finding) -> list[str]:
-    """Return the metrics that the rule of a finding looks at, in its order; none where no rule found it."""
+    """Return the metrics of a finding's rule, in its order; empty if no rule made the finding."""
     return _metrics_of(finding.code)
 
 
 def codes_on(findings: Iterable[Finding], names: Iterable[str]) -> frozenset[str]:
-    """Return which codes of findings are of rules that look at any of these metrics."""
+    """Return the codes of findings whose rules read any of these metrics."""
     wanted = frozenset(names)
     return frozenset(code for code in {finding.code for finding in findings} if not wanted.isdisjoint(_metrics_of(code)))
 

@@ -1,4 +1,4 @@
-"""What a tab is: a question with charts that answer it, found by walking the files of `ckaudit.panels.tabs`."""
+"""Definition of a tab: a question with charts that answer it, found by importing the modules of `ckaudit.panels.tabs`."""
 
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -24,23 +24,23 @@ from ckaudit.wording import plural
 
 Drawn = Callable[[Scene], Chart | None]
 Painter = Callable[["TabBuilder"], tuple[Answered, str] | None]
-MAX_WORDS = 28  # of an answer: what is longer is read by nobody
+MAX_WORDS = 28  # of an answer; nobody reads more
 GRAVITY: tuple[Answered, ...] = ("bad", "watch", "good", "unknown")
 
 
 class TabKind(Struct, frozen=True, eq=False):
-    """One catalogued tab.
+    """One tab of the catalogue.
 
     Attributes:
         id: Short name, the function's own.
-        place: Where it stands among the tabs.
+        place: Its position among the tabs.
         question: The docstring's first line.
         kind: A question, or a dashboard.
-        asks: Questions of the interview that it rests on, first the one without whose answer nothing is good.
-        related_questions: Questions that are told with it, but do not decide it.
-        rules: Names of rules whose findings belong to it besides theirs.
+        asks: Questions of the interview that decide it; without an answer to the first, it is not good.
+        related_questions: Questions that are shown with it but do not decide it.
+        rules: Names of further rules whose findings belong to it.
         reads: Metrics that it draws.
-        paint: Puts charts on a board; returns word and answer where it judges itself.
+        paint: Adds charts to a builder; returns word and answer if it judges itself.
     """
 
     id: str
@@ -75,13 +75,13 @@ class TabKind(Struct, frozen=True, eq=False):
         )
 
     def owns(self, finding: Finding) -> bool:
-        """Tell whether a finding belongs here: to a question by its rule, to a dashboard by what it rests on."""
+        """Tell whether a finding belongs here: to a question by its rule, to a dashboard by its metrics."""
         if self.kind == "dashboard":
             return bool(set(metrics_of(finding)) & set(self.reads))
         return finding.name in self.watched
 
     def checks(self, scene: Scene) -> list[Check]:
-        """Return what became of the rules that belong here."""
+        """Return the outcomes of the rules that belong here."""
         if self.kind == "question":
             return [check for check in scene.report.checks if check.name in self.watched]
         reading = {code for code, rule in rules().items() if {metric.name for metric in rule.metrics} & set(self.reads)}
@@ -106,7 +106,7 @@ def tab(
     reads: Sequence[str] = (),
     kind: Literal["question", "dashboard"] = "question",
 ) -> Callable[[Painter], TabKind]:
-    """Enter a function into the catalogue of tabs."""
+    """Register a function in the catalogue of tabs."""
 
     def enter(function: Painter) -> TabKind:
         question = (function.__doc__ or "").partition("\n")[0]
@@ -120,16 +120,16 @@ def tab(
 
 @cache
 def tabs() -> tuple[TabKind, ...]:
-    """Return every tab in its place."""
+    """Return every tab in order."""
     return tuple(sorted(_TABS.units().values(), key=lambda unit: unit.place))
 
 
 def _settle(
     answers: Sequence[Answer], findings: Sequence[Finding], checks: Sequence[Check], charts: Sequence[Chart]
 ) -> tuple[Answered, str]:
-    """Return the worst word of answers and findings, and in a few words what says so; without any, what the rules could judge.
+    """Return the worst word of answers and findings, with its reason in a few words; without any, what the rules could judge.
 
-    Nothing is good whose first question has no answer. What a finding says is told where the findings are.
+    A tab is not good if its first question has no answer. The text of findings is shown elsewhere.
     """
     weighed: list[tuple[Answered, str]] = [
         (_word(answer.word), "" if answer.findings else f"{answer.question} {_sentence(answer.sentence)}") for answer in answers
@@ -138,7 +138,7 @@ def _settle(
     word: Answered = min((rating for rating, _ in weighed), key=GRAVITY.index, default="unknown")
     if word != "unknown":
         sentences = list(dict.fromkeys(text for rating, text in weighed if rating == word and text))
-        if word == "good" and weighed[0][0] == "unknown":  # what the tab is about first of all was not recorded
+        if word == "good" and weighed[0][0] == "unknown":  # the main subject of the tab is not recorded
             return "unknown", brief(f"{weighed[0][1]} Well as far as known: {' '.join(sentences[:1])}")
         counts = [_counted(findings)] if word != "good" and findings else []
         return word, brief(" ".join([*counts, *sentences[:1]]))
@@ -158,7 +158,7 @@ def _counted(findings: Sequence[Finding]) -> str:
 
 
 def brief(text: str, max_words: int = MAX_WORDS) -> str:
-    """Return the first sentences of a text, at most `max_words` words; of a longer first one, its beginning.
+    """Return the first sentences of a text, at most `max_words` words; if the first is longer, its beginning.
 
     >>> brief("One two. Three four.", 3), brief("One two three four.", 3)
     ('One two.', 'One two three …')
@@ -176,7 +176,7 @@ def _word(word: AnswerWord) -> Answered:
 
 
 def _gravity(finding: Finding) -> Answered:
-    """Return what a finding makes of an answer, as the interview weighs it; a note bears on none."""
+    """Return the effect of a finding on an answer, as in the interview; a note has none."""
     return "unknown" if finding.severity == "note" else "watch" if finding.severity == "sev2" else "bad"
 
 
@@ -185,14 +185,14 @@ def _sentence(text: str) -> str:
     return first if first.endswith((".", "!", "?")) else f"{first}."
 
 
-# Collects the charts of one tab, and where there is nothing to draw, the reason.
+# Collects the charts of one tab, or the reason if there is nothing to draw.
 class TabBuilder:
-    """Charts of one tab, and what could not be drawn.
+    """Charts of one tab, and what is missing.
 
     Attributes:
-        scene: The run, and the one beside it.
-        charts: In the order they were added.
-        missing: One sentence for each thing that is missing, each once.
+        scene: The run, and the other run.
+        charts: Charts in the order in which they were added.
+        missing: One unique sentence for each missing thing.
     """
 
     def __init__(self, scene: Scene) -> None:
@@ -202,7 +202,7 @@ class TabBuilder:
         self.missing: list[str] = []
 
     def curves(self, name: str, title: str, *shown: str, also: Sequence[str] = (), **options: Any) -> None:
-        """Add a chart of metrics over steps; `also` are further metrics whose absence is not reported."""
+        """Add a chart of metrics over steps; the absence of the metrics in `also` is not reported."""
         self.add(curves(self.scene, name, title, [*shown, *also], **options), *shown, *options.get("right", ()))
 
     def heat(self, name: str, title: str, metric: str, **options: Any) -> None:
@@ -226,10 +226,10 @@ class TabBuilder:
             self.add_missing(why_none(self.scene, section, field))
 
     def add_of_both(self, drawn: Drawn, *needed: str) -> bool:
-        """Add a chart of the run, and beside it that of the other run; return whether there is one of the first.
+        """Add a chart of the run, and that of the other run beside it; return whether the first run has one.
 
         Args:
-            drawn: Draws it of a scene.
+            drawn: Returns the chart of a scene.
             needed: Metrics whose absence is reported.
         """
         first = drawn(self.scene)
@@ -240,7 +240,7 @@ class TabBuilder:
         return first is not None
 
     def add(self, chart: Chart | None, *needed: str) -> None:
-        """Add a chart where there is one, and report which of the metrics it needs are missing."""
+        """Add a chart if there is one, and report which of the needed metrics are missing."""
         if chart is not None:
             self.charts.append(chart)
         for name in needed:
@@ -252,9 +252,9 @@ class TabBuilder:
             self.missing.append(sentence)
 
 
-# Why a picture is missing, and what would bring it, in the words of `ckaudit coverage`.
+# Why a chart is missing and what would record it, as in `ckaudit coverage`.
 def why_missing(run: Run, name: str) -> str:
-    """Return a sentence on why nothing of a metric can be drawn; empty where something can."""
+    """Return a sentence on why a metric cannot be drawn; empty if it can."""
     series = metrics()[name](run)
     if series:
         return "" if series.finite.any() else f"{name} was recorded, but never as a finite number"

@@ -1,1 +1,1 @@
-"""What a team has decided: which rules judge and how strictly, what is ignored and until when, what was accepted once."""
+"""Team decisions: which rules judge and how strictly, what is ignored and until when, and what was accepted once."""

@@ -1,4 +1,4 @@
-"""Acceptance criteria: policy, baseline and siblings together, and what a report says of them."""
+"""Acceptance criteria: policy, baseline and siblings together, and their summary for a report."""
 
 from collections.abc import Callable, Iterable
 from datetime import date
@@ -18,11 +18,11 @@ class SiblingComparison(Struct, frozen=True, kw_only=True):
     """The comparison of a run with its healthy siblings.
 
     Attributes:
-        findings: What leaves the band of their values.
-        checks: What became of each quantity that is compared.
-        why_normal: Says why a finding is as good as theirs, or None where it is not.
-        siblings: Every run that was named as one.
-        notes: What a reader must know of it.
+        findings: Findings on values outside the siblings' range.
+        checks: Outcome for each compared quantity.
+        why_normal: Returns why a finding is normal among siblings, or None if it is not.
+        siblings: Every run that was named as a sibling.
+        notes: Notes on the comparison.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -33,13 +33,13 @@ class SiblingComparison(Struct, frozen=True, kw_only=True):
 
 
 class AcceptanceCriteria(Struct, frozen=True, kw_only=True):
-    """What decides which findings count: policy, baseline and healthy siblings.
+    """The criteria for findings that count: policy, baseline and healthy siblings.
 
     Attributes:
-        policy: The policy; None: none.
-        baseline: What was accepted once; None: nothing.
-        today: The day on which ignores are judged.
-        sibling_comparison: Compares a run with its healthy siblings; None: there are none.
+        policy: The policy, if any.
+        baseline: The accepted findings, if any.
+        today: The day for which ignores are evaluated.
+        sibling_comparison: Compares a run with its healthy siblings; None if there are none.
     """
 
     policy: Policy | None = None
@@ -48,7 +48,7 @@ class AcceptanceCriteria(Struct, frozen=True, kw_only=True):
     sibling_comparison: "Callable[[Run], SiblingComparison] | None" = None
 
     def at(self, scale: str | None = None, stage: str | None = None) -> tuple[PolicyClauses, PolicyUsed | None]:
-        """Return what holds for a run, and what the report says of it; the policy's own word on scale and stage comes first."""
+        """Return the clauses for a run, and their summary for the report; the policy's own scale and stage come first."""
         if self.policy is None:
             return NOTHING, None
         scale, stage = self.policy.scale or scale, self.policy.stage or stage
@@ -64,7 +64,7 @@ class AcceptanceCriteria(Struct, frozen=True, kw_only=True):
         )
 
     def compare_with_siblings(self, run: "Run") -> SiblingComparison | None:
-        """Return the comparison of a run with its siblings, made once per run; None: it has none."""
+        """Return the comparison of a run with its siblings, computed once per run; None if it has none."""
         sibling_comparison = self.sibling_comparison
         return None if sibling_comparison is None else run.derived(sibling_comparison, lambda: sibling_comparison(run))
 
@@ -73,7 +73,7 @@ OPEN = AcceptanceCriteria()
 
 
 def changes(clauses: PolicyClauses) -> Iterable[str]:
-    """Yield what clauses change, a setting each."""
+    """Yield the settings that clauses change."""
     if clauses.select is not None:
         yield f"select {', '.join(clauses.select)}"
     for rule, values in clauses.thresholds.items():
@@ -92,7 +92,7 @@ def changes(clauses: PolicyClauses) -> Iterable[str]:
 
 
 def ended_ignores(ended: Iterable[Ignore], criteria: AcceptanceCriteria) -> list[str]:
-    """Return a sentence for each ignore that has ended."""
+    """Return a sentence for each ignore that has expired."""
     file = criteria.policy.file if criteria.policy else ""
     return [
         f"{file}: the ignore of {ignore.code} ended on {ignore.until} and hides nothing any more; it was for: {ignore.reason}"
@@ -101,11 +101,11 @@ def ended_ignores(ended: Iterable[Ignore], criteria: AcceptanceCriteria) -> list
 
 
 def adopted_findings(report: Report, baseline: Baseline) -> list[Accepted]:
-    """Return the entries of a baseline that accepts what a report found; what could not be judged this time stays.
+    """Return the entries of a baseline that accepts a report's findings; entries that could not be judged this time stay.
 
     Args:
-        report: Made under that baseline, adopting.
-        baseline: Its entries so far; their reasons are kept.
+        report: Report made under that baseline in adopting mode.
+        baseline: The baseline with its entries so far; their reasons are kept.
     """
     plain = f"accepted in {baseline.file}"
     unjudged = {check.code for check in report.checks if check.outcome not in ("passed", "failed")}

@@ -1,4 +1,4 @@
-"""Which findings count: severities as the policy grades them, then what it ignores, what the baseline accepts, what is normal."""
+"""Which findings count: first the policy's severities, then its ignores, the baseline, and what is normal among siblings."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import date
@@ -13,14 +13,14 @@ from ckaudit.policy.policy_schema import NOTHING, Ignore, PolicyClauses, matches
 
 
 class AppliedPolicy(Struct, frozen=True):
-    """Findings after the policy: those that count, and those that were accepted.
+    """Findings after the policy: those that count, and those that are accepted.
 
     Attributes:
-        findings: Those that count, in the order they came.
-        suppressed: Those that do not.
-        checks: Every check with what is left of it.
-        stale: Entries of the baseline that nothing matches.
-        ended: Ignores that no longer hold.
+        findings: Those that count, in their original order.
+        suppressed: Those that do not count.
+        checks: Every check, with only the remaining findings counted.
+        stale: Entries of the baseline without a matching finding.
+        ended: Ignores that have expired.
     """
 
     findings: list[Finding]
@@ -40,16 +40,16 @@ def apply_policy(
     notes_fail: bool = False,
     why_normal: Callable[[Finding], str | None] | None = None,
 ) -> AppliedPolicy:
-    """Sort findings into those that count and those that were accepted.
+    """Sort findings into those that count and those that are accepted.
 
     Args:
-        findings: Everything that was found.
-        checks: What became of each rule or kind of violation.
-        today: The day on which ignores are judged.
-        clauses: What the policy says of this run.
-        baseline: What was accepted once.
+        findings: All findings.
+        checks: Outcome of each rule or kind of violation.
+        today: The day for which ignores are evaluated.
+        clauses: The policy's clauses for this run.
+        baseline: The accepted findings.
         notes_fail: Whether a note alone makes a check fail, as it does for violations.
-        why_normal: Says why healthy siblings have a finding too; None: there are none.
+        why_normal: Returns why a finding is normal among healthy siblings; None if there are none.
     """
     clauses, ended = with_open_ignores(clauses, today)
     tops = {check.code: check.severity for check in checks}
@@ -74,7 +74,7 @@ def apply_policy(
 
 
 def regrade(severity: Severity, top: Severity, wanted: Severity) -> Severity:
-    """Return a severity under a policy: the gravest a rule may say becomes the one wanted, and nothing is graver than that.
+    """Return a severity under a policy: the highest severity of a rule becomes the wanted one, and none exceeds that.
 
     >>> regrade("sev1", "sev1", "sev0"), regrade("note", "sev1", "sev0"), regrade("sev1", "sev1", "sev2")
     ('sev0', 'note', 'sev2')
@@ -90,7 +90,7 @@ def _graded(finding: Finding, top: Severity | None, clauses: PolicyClauses) -> F
 
 
 def _ignore_of(finding: Finding, ignores: Iterable[Ignore]) -> Ignore | None:
-    """Return the first ignore that means a finding and every place in it."""
+    """Return the first ignore that matches a finding and every place in it."""
     return next(
         (
             ignore
@@ -115,7 +115,7 @@ def _by_policy(finding: Finding, ignore: Ignore | None) -> Suppressed | None:
 
 
 def _by_baseline(finding: Finding, entry: Accepted | None, baseline: Baseline | None) -> Suppressed | None:
-    """Return what the baseline accepts; a finding that has become graver is not accepted, unless all are accepted anew."""
+    """Return what the baseline accepts; a finding that is now more severe is not accepted, unless all are adopted."""
     if baseline is None or not (baseline.adopts or (entry and not is_graver(finding, entry))):
         return None
     reason = entry.reason if entry and entry.reason else f"accepted in {baseline.file}"
@@ -144,7 +144,7 @@ def _recounted(
 
 
 def _stale(baseline: Baseline | None, findings: Sequence[Finding], checks: Iterable[Check]) -> Iterator[Accepted]:
-    """Yield the entries of which nothing is left, of checks that could judge: what was not looked for may still be there."""
+    """Yield the entries without any finding, only for checks that could judge: others may still have one."""
     judged: Mapping[str, bool] = {check.code: check.outcome in ("passed", "failed") for check in checks}
     for entry in baseline.gone(findings) if baseline and not baseline.adopts else ():
         if judged.get(entry.code, True):

@@ -1,8 +1,8 @@
-"""The baseline: findings accepted once, so that a gate on a dirty history fails for new ones only.
+"""The baseline: findings accepted once, so that a gate on a project with old findings fails only for new ones.
 
-An entry is matched by what stays the same while a run goes on and when it is trained again: the code, the place, and
-roughly when it began. Value, worst step and last step change with every step, and wording with every version; no hash is
-made of the start, because every rounding has an edge that two equal runs fall on either side of.
+An entry is matched by what stays the same while a run goes on and when it is trained again: the code, the place, and roughly when
+it began. Value, worst step and last step change with every step, and wording with every version. The start is not hashed, because
+every rounding has an edge on whose two sides two equal runs can fall.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +22,7 @@ Spot = tuple[str, str | None, str | None]
 
 
 class BaselineFile(Struct, frozen=True, kw_only=True):
-    """The file as it is written: one for all commands, each of which looks at its own entries."""
+    """The file as written: one for all commands, each of which uses its own entries."""
 
     schema_version: Annotated[Literal["ck.baseline.v1"], doc("Which contract this file follows.")]
     accepted: Annotated[list[Accepted], doc("Accepted findings.")]
@@ -32,9 +32,9 @@ class Baseline(Struct, frozen=True, kw_only=True):
     """Accepted findings of one command.
 
     Attributes:
-        file: The file as a reader would name it.
-        entries: What was accepted.
-        adopts: Whether every finding is accepted from now on.
+        file: Name of the file to show.
+        entries: The accepted findings.
+        adopts: Whether every finding is accepted now.
     """
 
     file: str
@@ -42,7 +42,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
     adopts: bool = False
 
     def matched(self, findings: Sequence[Finding]) -> dict[int, Accepted]:
-        """Return the entry that matches each finding, by the finding's index; an entry matches one finding, the nearest."""
+        """Return the matching entry of each finding, by the finding's index; an entry matches one finding, the nearest."""
         candidates: dict[Spot, list[int]] = {}
         for number, entry in enumerate(self.entries):
             candidates.setdefault(_spot(entry), []).append(number)
@@ -61,7 +61,7 @@ class Baseline(Struct, frozen=True, kw_only=True):
         return entries
 
     def gone(self, findings: Sequence[Finding]) -> list[Accepted]:
-        """Return the entries that no finding matches any more, not even a worse one."""
+        """Return the entries that no finding matches, not even a more severe one."""
         by_spot: dict[Spot, list[Finding]] = {}
         for finding in findings:
             by_spot.setdefault(_spot(finding), []).append(finding)
@@ -69,22 +69,22 @@ class Baseline(Struct, frozen=True, kw_only=True):
 
 
 def is_same(entry: Accepted, finding: Finding) -> bool:
-    """Tell whether a finding is the one accepted: near it, and half of its places known.
+    """Tell whether a finding is the accepted one: near it, and with at least half of its places known.
 
-    Which of many tensors speaks for all may change; an illness that has spread to twice as many is another.
+    The tensor that represents many may change; a problem that has spread to twice as many places is a new one.
     """
     before, now = _places(entry), _places(finding)
     return is_near(entry, finding) and 2 * len(before & now) >= len(now)
 
 
 def is_near(entry: Accepted, finding: Finding, *, near: int = 50, share: float = 0.25) -> bool:
-    """Tell whether a finding is what has become of the one accepted.
+    """Tell whether a finding may be a later state of the accepted one.
 
     Args:
-        entry: What was accepted.
-        finding: What was found.
-        near: Steps that the start may differ by: one interval of the default cadence up to step 1,000.
-        share: Beyond that, the share of its start that it may differ by.
+        entry: The accepted finding.
+        finding: The current finding.
+        near: Steps by which the start may differ: one interval of the default cadence up to step 1,000.
+        share: Share of its start by which a later one may differ.
     """
     if _spot(entry) != _spot(finding) or not _places(entry) & _places(finding):
         return False
@@ -94,12 +94,12 @@ def is_near(entry: Accepted, finding: Finding, *, near: int = 50, share: float =
 
 
 def is_graver(finding: Finding, entry: Accepted) -> bool:
-    """Tell whether a finding has become graver than what was accepted."""
+    """Tell whether a finding is more severe than the accepted one."""
     return SEVERITIES.index(finding.severity) < SEVERITIES.index(entry.severity)
 
 
 def _spot(entry: Accepted | Finding) -> Spot:
-    """Return what must be equal for an entry to match a finding."""
+    """Return the key that must be equal for an entry to match a finding."""
     return entry.code, entry.file, entry.pointer
 
 
@@ -132,7 +132,7 @@ def read_baseline(path: Path) -> list[Accepted]:
     """Return the entries of a baseline file.
 
     Raises:
-        UsageError: Where there is none, or it is not one.
+        UsageError: If the file does not exist or is not a baseline.
     """
     if path.exists() and not path.is_file():
         raise UsageError(f"--baseline: {path} is not a regular file", hint="name the file that --update-baseline wrote")
@@ -147,7 +147,7 @@ def read_baseline(path: Path) -> list[Accepted]:
 
 
 def file_of(entries: Collection[Accepted]) -> BaselineFile:
-    """Return the file that holds some entries, in an order that makes a small change a small difference."""
+    """Return the file of some entries, in an order that keeps diffs small."""
     ordered = sorted(
         entries,
         key=lambda entry: (

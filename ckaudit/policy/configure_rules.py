@@ -1,4 +1,4 @@
-"""The rules as a policy wants them: which of them judge, and with which thresholds, by their present names."""
+"""The rules under a policy: which of them judge, and with which thresholds, by their current names."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping
@@ -23,7 +23,7 @@ RENAMED_THRESHOLDS = Path(__file__).with_name("renamed_thresholds.toml")
 
 
 def configured_rules(rules: Iterable[Rule], clauses: PolicyClauses) -> tuple[list[Rule], list[Check]]:
-    """Return the rules that judge, with the policy's thresholds, and a skipped check for each of the others."""
+    """Return the rules that judge, with the policy's thresholds, and a skipped check for each other rule."""
     judging: list[Rule] = []
     disabled: list[Check] = []
     for rule in rules:
@@ -55,17 +55,17 @@ def _why_not(rule: Rule, clauses: PolicyClauses) -> str:
     return ""
 
 
-# A policy is checked against the catalogues: every name in it is known, and every threshold belongs to its rule.
+# Checks of a policy against the catalogues: every name is known, and every threshold belongs to its rule.
 def check(policy: Policy, rules: Collection[Rule], kinds: Collection[ViolationKind]) -> Policy:
-    """Return a policy whose names are all known; thresholds stand by the name of their rule, severities by code.
+    """Return a policy with only known names; thresholds are keyed by the name of their rule, severities by code.
 
     Args:
-        policy: The policy as it was read.
+        policy: The policy as read.
         rules: Every rule.
         kinds: Every kind of violation.
 
     Raises:
-        UsageError: Where a name means nothing, a thing is named twice, or a value is not of its threshold's type.
+        UsageError: If a name is unknown, something is named twice, or a value has another type than its threshold.
     """
     base, *profiles = (_checked(f"{policy.file}: {place}", clauses, rules, kinds) for place, clauses in policy.everywhere())
     return replace(policy, base=base, profiles=dict(zip(policy.profiles, profiles, strict=True)))
@@ -94,7 +94,7 @@ def _known(place: str, word: str, allowed: Mapping[str, str], what: str) -> None
 
 
 def _by_one_name(place: str, settings: Mapping[str, T], allowed: Mapping[str, str], what: str) -> dict[str, T]:
-    """Return settings by the one name of each thing that is set."""
+    """Return settings keyed by the canonical name of each thing."""
     by_name: dict[str, T] = {}
     for word, value in settings.items():
         if word not in allowed:
@@ -106,7 +106,7 @@ def _by_one_name(place: str, settings: Mapping[str, T], allowed: Mapping[str, st
 
 
 def thresholds_of(clauses: PolicyClauses, rule: Rule) -> dict[str, Any]:
-    """Return the values a policy sets for a rule's thresholds, each in the type of its default."""
+    """Return a policy's values for a rule's thresholds, each in the type of its default."""
     values = clauses.thresholds.get(rule.name, {})
     return {key: type(rule.thresholds[key])(value) for key, value in values.items()}
 
@@ -114,7 +114,7 @@ def thresholds_of(clauses: PolicyClauses, rule: Rule) -> dict[str, Any]:
 def _thresholds(place: str, name: str, values: Mapping[str, Any], rules: Collection[Rule]) -> None:
     rule = next((rule for rule in rules if name in (rule.code, rule.name)), None)
     if rule is None:
-        return  # its name is refused with those of all others
+        return  # unknown names are refused together elsewhere
     for key, value in values.items():
         where = f"{place}.{name}.{key}"
         if key not in rule.thresholds:
@@ -137,14 +137,14 @@ def _fits(value: Any, default: Any) -> bool:
     return isinstance(value, type(default))
 
 
-# Old names of thresholds: a policy that was written for an earlier version still works, and its user is told the new names.
+# Old names of thresholds: a policy for an earlier version still works, and hints give the new names.
 def with_present_names(policy: Policy, rules: Collection[Rule]) -> tuple[Policy, list[str]]:
-    """Return a policy with the thresholds' names of today, and a hint for each name that was an old one.
+    """Return a policy with the current names of thresholds, and a hint for each old name.
 
-    A number that is no threshold any more is left out, and the hint says so. Names that nobody knows stay as they are.
+    A number that is no longer a threshold is left out, and the hint says so. Unknown names are unchanged.
 
     Raises:
-        UsageError: Where one threshold is set by its old and by its new name.
+        UsageError: If a threshold is set by both its old and its new name.
     """
     by_word = {word: rule for rule in rules for word in (rule.code, rule.name)}
     hints: list[str] = []

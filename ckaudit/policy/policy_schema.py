@@ -1,4 +1,4 @@
-"""What a policy may say: the keys of `ckaudit.toml` and their types, the terms of the gate, and how profiles are laid over."""
+"""Schema of a policy: the keys of `ckaudit.toml` and their types, the gate's terms, and the merging of profiles."""
 
 from collections.abc import Collection
 from datetime import date
@@ -48,13 +48,13 @@ DEFAULT_QUESTIONS = ("loss", "validation", "stability", "health")
 
 
 class GateTerms(Struct, frozen=True, kw_only=True):
-    """What a canary is held to.
+    """Requirements for a canary.
 
     Attributes:
         questions: Questions that count, or groups of them.
-        allow: By question, the loss that is accepted: a share as "10%", or a number of the question's unit.
-        incomparable: What becomes of a canary that cannot be compared: "error" leaves with 2, "fail" with 1, "pass" with 0.
-        expect: Differences that are meant, by name or pattern; where given, any other makes the comparison void.
+        allow: By question, the accepted degradation: a share such as "10%", or a number in the question's unit.
+        incomparable: Exit code for a canary that cannot be compared: 2 for "error", 1 for "fail", 0 for "pass".
+        expect: Intended differences, by name or pattern; if given, any other difference makes the comparison void.
     """
 
     questions: tuple[Words, ...] = DEFAULT_QUESTIONS
@@ -63,12 +63,12 @@ class GateTerms(Struct, frozen=True, kw_only=True):
     expect: list[Words] | None = None
 
     def counts(self) -> list[str]:
-        """Return the questions that count, each once, in the order of the catalogue."""
+        """Return the unique questions that count, in the order of the catalogue."""
         named = {question for word in self.questions for question in questions_named(word)}
         return [question for question in GATE_QUESTIONS if question in named]
 
     def allowance(self, question: str) -> float | str | None:
-        """Return what a question may lose, None where nothing is said; its own word goes before that of its group."""
+        """Return the accepted degradation of a question, None if none is set; its own entry takes precedence over its group's."""
         if question in self.allow:
             return self.allow[question]
         return next(
@@ -77,13 +77,13 @@ class GateTerms(Struct, frozen=True, kw_only=True):
 
 
 class Ignore(Struct, frozen=True, kw_only=True):
-    """Findings that the team has decided to live with.
+    """Findings that the team accepts.
 
     Attributes:
         code: Code or name of a rule or violation, or a pattern such as "GRAD*".
-        reason: Why.
-        where: Pattern of the tensor, block, head, scalar or file; the places folded into a finding must match it too.
-        until: The last day on which it counts; None: no end.
+        reason: The reason.
+        where: Pattern of the tensor, block, head, scalar or file; all places merged into a finding must match it.
+        until: The last day on which it applies; None: no end.
     """
 
     code: Words
@@ -93,17 +93,17 @@ class Ignore(Struct, frozen=True, kw_only=True):
 
 
 class PolicyClauses(Struct, frozen=True, kw_only=True):
-    """What may stand at the top of a policy and in each profile.
+    """The settings at the top level of a policy and in each profile.
 
     Attributes:
         select: Codes, names or patterns of the rules that judge; None: all.
         ignore: Findings that do not count.
         thresholds: By rule, values for its thresholds.
-        severities: By rule or violation, the gravest it may be; "off" leaves it out.
-        fail_on: The least grave severity that fails; None: not said.
-        slices: Held-out slices that must be recorded and must not regress; None: not said.
-        require: "vital": a run in which a vital check could not judge does not pass; None: not said.
-        tau_slices: The easy and the hard slice that tau compares; None: not said.
+        severities: By rule or violation, its highest severity; "off" disables it.
+        fail_on: The lowest severity that fails; None: not set.
+        slices: Held-out slices that must be recorded and must not regress; None: not set.
+        require: "vital": a run in which a vital check could not judge does not pass; None: not set.
+        tau_slices: The easy and the hard slice that tau compares; None: not set.
     """
 
     select: list[Words] | None = None
@@ -116,7 +116,7 @@ class PolicyClauses(Struct, frozen=True, kw_only=True):
     tau_slices: tuple[Words, Words] | None = None
 
     def with_profile(self, other: "PolicyClauses") -> "PolicyClauses":
-        """Return these clauses with those of a profile laid over them: ignores add up, everything else is replaced by key."""
+        """Return these clauses merged with those of a profile: ignores add up, everything else is replaced by key."""
         rules = self.thresholds.keys() | other.thresholds.keys()
         return PolicyClauses(
             select=self.select if other.select is None else other.select,
@@ -131,16 +131,16 @@ class PolicyClauses(Struct, frozen=True, kw_only=True):
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """A policy as it was written.
+    """A policy as written.
 
     Attributes:
-        file: Where it was read, as a reader would name it.
-        base: What holds for every run.
-        profiles: What holds for runs of one scale or stage.
-        scale: Scale of the runs; None: each run says it.
-        stage: Stage of the runs; None: each run says it.
-        gate: What a canary is held to; None: not said.
-        columns: The logs' own names by catalogue name or its short form, as `--map` names them; each counts where a log has it.
+        file: Name of its file to show.
+        base: Clauses for every run.
+        profiles: Clauses for runs of one scale or stage.
+        scale: Scale of the runs; None: that of each run.
+        stage: Stage of the runs; None: that of each run.
+        gate: Requirements for a canary; None: not set.
+        columns: The logs' own names by catalogue name or its short form, as for `--map`; each applies to logs that have it.
     """
 
     file: str
@@ -152,7 +152,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     columns: dict[str, str] = {}
 
     def at(self, *words: str | None) -> tuple[PolicyClauses, list[str]]:
-        """Return what holds for a run of some scale and stage, and the profiles that apply; a later word wins."""
+        """Return the clauses for a run of some scale and stage, and the profiles that apply; a later word takes precedence."""
         applied = [word for word in words if word is not None and word in self.profiles]
         clauses = self.base
         for word in applied:
@@ -160,7 +160,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         return clauses, applied
 
     def everywhere(self) -> list[tuple[str, PolicyClauses]]:
-        """Return all clauses, each with what stands before its keys."""
+        """Return all clauses, each with the prefix of its keys."""
         return [("", self.base), *((f"profile.{name}.", clauses) for name, clauses in self.profiles.items())]
 
 
@@ -168,14 +168,14 @@ NOTHING = PolicyClauses()
 
 
 def with_open_ignores(clauses: PolicyClauses, today: date) -> tuple[PolicyClauses, list[Ignore]]:
-    """Return the clauses whose ignores still hold today, and the ignores that have ended."""
+    """Return the clauses with only today's valid ignores, and the ignores that have expired."""
     ended = [ignore for ignore in clauses.ignore if ignore.until is not None and ignore.until < today]
     return replace(clauses, ignore=[ignore for ignore in clauses.ignore if ignore not in ended]), ended
 
 
 # How a policy names rules and violations: by code, by name, or by a pattern of either.
 def matches_code(word: str, code: str, name: str) -> bool:
-    """Tell whether a word of a policy means the rule or violation of a code and a name.
+    """Tell whether a word of a policy matches the code or the name of a rule or violation.
 
     >>> matches_code("GRAD*", "GRAD003", "dead_parameter"), matches_code("dead_*", "GRAD003", "dead_parameter")
     (True, True)
@@ -184,7 +184,7 @@ def matches_code(word: str, code: str, name: str) -> bool:
 
 
 def questions_named(word: str) -> tuple[str, ...]:
-    """Return the questions that a word means.
+    """Return the questions that a word stands for.
 
     >>> questions_named("validation"), questions_named("speed")
     (('validation_loss', 'validation_slices'), ('speed',))
@@ -193,12 +193,12 @@ def questions_named(word: str) -> tuple[str, ...]:
 
 
 def question_words() -> tuple[str, ...]:
-    """Return every word that may name questions."""
+    """Return every word that can name questions."""
     return (*QUESTION_GROUPS, *GATE_QUESTIONS)
 
 
 def allowed_share(allowance: float | str) -> float | None:
-    """Return an allowance that is a share of the reference as a number, None for one that is not.
+    """Return an allowance as a number if it is a share of the reference, else None.
 
     >>> allowed_share("10%"), allowed_share("2.5 %"), allowed_share(0.05)
     (0.1, 0.025, None)
@@ -207,22 +207,22 @@ def allowed_share(allowance: float | str) -> float | None:
 
 
 def is_allowance(value: Any) -> bool:
-    """Tell whether a value is a number from 0 on, or one in per cent."""
+    """Tell whether a value is a non-negative number or a percentage."""
     if isinstance(value, str):
         number, mark, rest = value.partition("%")
         return bool(mark) and not rest and number.strip().replace(".", "", 1).isdecimal()
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
-# The error for a word that is not known, with the words that may have been meant.
+# The error for an unknown word, with likely alternatives.
 def refuse_unknown_word(message: str, word: str, allowed: Collection[str], *, listed: int = 12) -> UsageError:
-    """Return the error for an unknown word; the hint has the nearest known ones, or all where they are few.
+    """Return the error for an unknown word; the hint lists the nearest known ones, or all if they are few.
 
     Args:
-        message: What is wrong, and where.
-        word: What was written.
-        allowed: What may be written.
-        listed: So many words can still be read in a line.
+        message: The error message, with the place.
+        word: The unknown word.
+        allowed: The known words.
+        listed: Largest number of words to list in full.
     """
     from difflib import get_close_matches
 

@@ -1,4 +1,4 @@
-"""A policy file found and read: TOML to clauses, where an unknown key is an error that names its place and the nearest key."""
+"""Finding and reading of a policy file: TOML to clauses; an unknown key is an error with its place and the nearest key."""
 
 import re
 from pathlib import Path
@@ -54,22 +54,22 @@ CKAUDIT_TABLE = re.compile(rb"tool\s*\.\s*[\"']?ckaudit|^\s*[\"']?ckaudit[\"']?\
 
 
 class PolicyFile(msgspec.Struct, frozen=True):
-    """A file and the table in it; its errors name both.
+    """A file and the table in it, which its errors name.
 
     Attributes:
-        file: The file as a reader would name it.
-        prefix: What stands before the keys in that file.
+        file: Name of the file to show.
+        prefix: Prefix of the keys in that file.
     """
 
     file: str
     prefix: str
 
     def error(self, place: str, what: str, hint: str = "") -> UsageError:
-        """Return the error for what stands at a place."""
+        """Return the error for the value at a place."""
         return UsageError(f"{self.file}: {self.prefix}{place}{what}", hint=hint)
 
     def table(self, document: object, place: str, allowed: tuple[str, ...]) -> dict[str, Any]:
-        """Return a table all of whose keys are known, or raise `UsageError`."""
+        """Return a table with only known keys, or raise `UsageError`."""
         if not isinstance(document, dict):
             raise self.error(place, " is not a table", f"its keys are {', '.join(allowed)}")
         for key in document:
@@ -78,7 +78,7 @@ class PolicyFile(msgspec.Struct, frozen=True):
         return document
 
     def value(self, value: object, kind: Any, place: str, wanted: str) -> Any:
-        """Return a value as what its key asks for, or raise `UsageError`."""
+        """Return a value in the type of its key, or raise `UsageError`."""
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError:
@@ -97,11 +97,11 @@ def read_policy(path: Path, shown: str = "") -> Policy:
     """Read a policy.
 
     Args:
-        path: A TOML file; of a pyproject.toml the table [tool.ckaudit] is read.
-        shown: The file as messages name it; default: the path.
+        path: A TOML file; in a pyproject.toml the table [tool.ckaudit] counts.
+        shown: Name of the file in messages; default: the path.
 
     Raises:
-        UsageError: Where it cannot be read, a key is not known, or a value is not what its key asks for.
+        UsageError: If it cannot be read, a key is unknown, or a value has the wrong type.
     """
     source = PolicyFile(shown or str(path), "tool.ckaudit." if path.name == PYPROJECT_NAME else "")
     document = _parsed(path, source)
@@ -120,7 +120,7 @@ def read_policy(path: Path, shown: str = "") -> Policy:
 
 
 def _columns(document: object, source: PolicyFile) -> dict[str, str]:
-    """Return the columns of logs that `[import.map]` names."""
+    """Return the log columns that `[import.map]` names."""
     table = source.table(document, "import", ("map",))
     columns: dict[str, str] = source.value(table.get("map", {}), dict[Words, Words], "import.map", WANTED["map"])
     return columns
@@ -144,7 +144,7 @@ def _parsed(path: Path, source: PolicyFile) -> object:
 
 
 def _clauses(document: object, place: str, source: PolicyFile) -> PolicyClauses:
-    """Return the clauses of one table; what is nested is read first, so that an error names its own key."""
+    """Return the clauses of one table; nested tables are read first, so that an error names its own key."""
     table = dict(source.table(document, place, PolicyClauses.__struct_fields__))
     if isinstance(ignores := table.get("ignore"), list):
         table["ignore"] = [_ignore(ignore, f"{inside(place, 'ignore')}[{index}]", source) for index, ignore in enumerate(ignores)]
@@ -164,7 +164,7 @@ def _items(table: dict[str, Any], key: str) -> list[tuple[str, Any]]:
 
 
 def _terms(document: object, source: PolicyFile) -> GateTerms:
-    """Return the terms of the gate: every word in them is a question, every allowance a number."""
+    """Return the gate's terms, with every word checked as a question and every allowance as a number."""
     table = source.table(document, "gate", GateTerms.__struct_fields__)
     terms = source.struct(table, GateTerms, "gate")
     for place, words in (("gate.questions", terms.questions), ("gate.allow", terms.allow)):
@@ -184,14 +184,14 @@ def inside(place: str, key: str) -> str:
     return f"{place}.{key}" if place else key
 
 
-# Where the policy is: `ckaudit.toml`, or `[tool.ckaudit]` of a pyproject.toml, in this folder or one above it.
+# Place of the policy: `ckaudit.toml`, or `[tool.ckaudit]` of a pyproject.toml, in this folder or one above it.
 def find(folder: Path) -> Path | None:
-    """Return the nearest policy file at or above a folder, or None.
+    """Return the nearest policy file at or above a folder; None if there is none.
 
-    The search ends at the top of a repository. A run's own folder is not searched: a run must not bring its judge along.
+    The search ends at the root of a repository. A run's own folder is not searched, because a run must not choose its own policy.
 
     Args:
-        folder: Where the search begins: the working folder.
+        folder: Folder where the search begins: the working folder.
     """
     for path in (folder, *folder.parents):
         if (path / POLICY_NAME).is_file():
@@ -204,7 +204,7 @@ def find(folder: Path) -> Path | None:
 
 
 def named(path: Path, said_by: str = "--config") -> Path:
-    """Return a policy file that the user named, in the option or argument `said_by`, or raise `UsageError`."""
+    """Return a policy file that the user named in the option or argument `said_by`, or raise `UsageError`."""
     if not path.is_file():
         raise UsageError(
             f"{said_by}: there is no file {path}", hint=f"name a {POLICY_NAME} or a {PYPROJECT_NAME} with [tool.ckaudit]"
@@ -213,7 +213,7 @@ def named(path: Path, said_by: str = "--config") -> Path:
 
 
 def _holds_a_policy(path: Path) -> bool:
-    """Tell whether a pyproject.toml has our table; only one with a key of our name need be read as TOML, which takes time."""
+    """Tell whether a pyproject.toml has ckaudit's table; it is parsed as TOML, which is slow, only if the name occurs in it."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -225,4 +225,4 @@ def _holds_a_policy(path: Path) -> bool:
     try:
         return "ckaudit" in tomllib.loads(data.decode()).get("tool", {})
     except (ValueError, AttributeError):
-        return b"tool.ckaudit" in data  # reading it says what is wrong with it
+        return b"tool.ckaudit" in data  # reading it reports what is wrong

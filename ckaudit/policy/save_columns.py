@@ -1,4 +1,4 @@
-"""Columns of logs written into the policy's `[import.map]`: everything else in the file stays as it is, comments included."""
+"""Writing of log columns into the policy's `[import.map]`; everything else in the file stays, including comments."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _NEXT_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 def lines_of(columns: Mapping[str, str], header: str = "[import.map]") -> list[str]:
-    """Return the lines of TOML that name columns.
+    """Return the TOML lines that name columns.
 
     >>> lines_of({"loss": "train/nll", "slice_val_loss/web": "nll web"})
     ['[import.map]', 'loss = "train/nll"', '"slice_val_loss/web" = "nll web"']
@@ -27,10 +27,10 @@ def lines_of(columns: Mapping[str, str], header: str = "[import.map]") -> list[s
 
 
 def save_columns(columns: Mapping[str, str], folder: Path) -> Path:
-    """Write columns into the policy that holds for a folder, or into a new one there, and return its path.
+    """Write columns into the policy that applies to a folder, or into a new one there, and return its path.
 
     Raises:
-        UsageError: Where the file cannot be read or written, or says `import.map` in another way than as a table of its own.
+        UsageError: If the file cannot be read or written, or writes `import.map` in another form than as a table of its own.
     """
     path = find(folder) or folder / POLICY_NAME
     try:
@@ -45,7 +45,7 @@ def save_columns(columns: Mapping[str, str], folder: Path) -> Path:
 
 
 def _changed(text: str, columns: Mapping[str, str], *, is_shared: bool) -> str:
-    """Return the text of a policy with the columns in it; raise `ValueError` where it would not say just that."""
+    """Return the text of a policy with the columns added; raise `ValueError` if it would not parse to exactly that."""
     import tomllib
 
     written = _with_lines(text, columns, "[tool.ckaudit.import.map]" if is_shared else "[import.map]")
@@ -64,7 +64,7 @@ def _line(name: str, column: str) -> str:
 
 
 def _with_columns(document: Mapping[str, Any], columns: Mapping[str, str], *, is_shared: bool) -> dict[str, Any]:
-    """Return what the file is to say."""
+    """Return the intended contents of the file."""
     if is_shared:
         tool = document.get("tool", {})
         return {**document, "tool": {**tool, "ckaudit": _with_map(tool.get("ckaudit", {}), columns)}}
@@ -77,7 +77,7 @@ def _with_map(document: Mapping[str, Any], columns: Mapping[str, str]) -> dict[s
 
 
 def _with_lines(text: str, columns: Mapping[str, str], header: str) -> str:
-    """Return the text with a line for each column in its table, in place of those that named the same before."""
+    """Return the text with a line for each column in its table, replacing lines with the same name."""
     match = _HEADER.search(text)
     if match is None:
         before = text if not text or text.endswith("\n") else f"{text}\n"

@@ -1,4 +1,4 @@
-"""Everything that is drawn: a module for each document or format, loaded only when asked for."""
+"""All renderers: a module for each document or format, loaded only when needed."""
 
 from importlib import import_module
 
@@ -51,17 +51,17 @@ RENDERERS: dict[str, dict[str, str]] = {
 
 
 def render(document: object, format: str, view: View = PLAIN, *, kind: str = "") -> str:  # noqa: A002  the option's name
-    """Return a document drawn, ending in a newline unless there is nothing to say.
+    """Return a rendered document, ending in a newline unless it is empty.
 
     Args:
-        document: What is drawn.
+        document: The document to render.
         format: One of the formats that `RENDERERS` has for it.
-        view: Width, colour and length.
+        view: Width, colours and level of detail.
         kind: Its key in `RENDERERS`; without one, the name of its class.
     """
     document = with_addresses(document)
     renderers = RENDERERS[kind or type(document).__name__]
-    if format not in renderers:  # a comparison is drawn as a report where a format only shows findings
+    if format not in renderers:  # in formats that only show findings, a comparison is rendered as a report
         document, renderers = import_module(f"{__name__}.diff.report").report_of(document), RENDERERS["Report"]
     module, _, function = renderers[format].partition(":")
     text: str = getattr(import_module(f"{__name__}.{module}"), function)(document, view)

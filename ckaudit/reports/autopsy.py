@@ -1,4 +1,4 @@
-"""The autopsy of an event, drawn: on a screen with a timeline of the black box, in Markdown as tables."""
+"""Renders the autopsy of an event: on a screen with a timeline of the black box, in Markdown as tables."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from ckaudit.reports.view import View
 from ckaudit.reports.words import interval, likelihood, number
 from ckaudit.wording import first_names, plural
 
-MAX_LABEL_COLUMNS = 32  # columns of a label at most
+MAX_LABEL_COLUMNS = 32  # maximum columns of a label
 LAST_VALUE_COLUMNS = 12  # columns for the last value
 
 NAMES = {
@@ -28,7 +28,7 @@ NAMES = {
 
 
 def terminal(autopsy: Autopsy, view: View) -> str:
-    """Return the whole, each part under its heading."""
+    """Return the whole autopsy, each part under its heading."""
     width = view.columns(50, 118)
     parts = [_head(autopsy, view, width), _timeline(autopsy, view, width), _story(autopsy, view, width)]
     if autopsy.returns:
@@ -48,7 +48,7 @@ def _part(heading: str, texts: Iterator[str] | Sequence[str], view: View, width:
 
 
 def _timeline(autopsy: Autopsy, view: View, width: int) -> list[str]:
-    """Return a row for each track, its last value behind it, and marks below the steps out of range."""
+    """Return a row for each track, followed by its last value, with marks under the steps that are out of range."""
     labels = [f"{'grad' if track.kind == 'gradient' else NAMES[track.kind]} {track.name}".rstrip() for track in autopsy.tracks]
     column = min(MAX_LABEL_COLUMNS, width // 3, max((len(label) for label in labels), default=0))
     room = width - column - LAST_VALUE_COLUMNS - 6
@@ -76,7 +76,7 @@ def _marks(track: Track, steps: Sequence[int], width: int) -> str:
 
 
 def _story(autopsy: Autopsy, view: View, width: int) -> list[str]:
-    """Return step by step what left its range, then what does not belong to it."""
+    """Return, step by step, what left its range, then the departures that do not belong to the event."""
     lines = []
     for moment in autopsy.moments:
         for place, text in enumerate(departure_lines(moment, verbose=view.verbose)):
@@ -88,7 +88,7 @@ def _story(autopsy: Autopsy, view: View, width: int) -> list[str]:
 
 
 def _triage_lines(autopsy: Autopsy, view: View, width: int) -> list[str]:
-    """Return the findings of triage in these steps, and the causes it sees behind them."""
+    """Return the triage findings in these steps, and their likely causes."""
     if not autopsy.findings:
         return [paint("Triage finds nothing in these steps", "bold", view)]
     lines = [paint("Triage finds in these steps", "bold", view)]
@@ -103,7 +103,7 @@ def _triage_lines(autopsy: Autopsy, view: View, width: int) -> list[str]:
 
 
 def markdown(autopsy: Autopsy, view: View) -> str:
-    """Return the whole as GitHub-flavoured Markdown."""
+    """Return the whole autopsy as GitHub-flavoured Markdown."""
     blocks = [f"### ckaudit autopsy: {escaped(event_title(autopsy))}", escaped(autopsy.verdict)]
     if autopsy.moments:
         rows = [
@@ -129,14 +129,14 @@ def markdown(autopsy: Autopsy, view: View) -> str:
 
 
 def event_title(autopsy: Autopsy) -> str:
-    """Return which event, and where it was written."""
+    """Return the title: which event, and where it was written."""
     return (
         f"event at step {autopsy.event.event_step} ({', '.join(event_triggers(autopsy.event))}), checkpoint {autopsy.event.step}"
     )
 
 
 def departure_lines(moment: Moment, *, verbose: bool) -> Iterator[str]:
-    """Yield what left its range at one step: of many of a kind the farthest speaks for all."""
+    """Yield what left its range at one step; from many of a kind, only the farthest."""
     groups: dict[tuple[str, str], list[Departure]] = {}
     for departure in moment.departures:
         groups.setdefault((departure.kind, departure.how), []).append(departure)
@@ -149,12 +149,12 @@ def departure_lines(moment: Moment, *, verbose: bool) -> Iterator[str]:
 
 
 def black_box_sentence(autopsy: Autopsy) -> str:
-    """Return the sentence on the source of the steps before the event."""
+    """Return the sentence on where the steps before the event come from."""
     return "black box" if autopsy.boxed else "record without a black box"
 
 
 def standing_sentence(autopsy: Autopsy) -> str:
-    """Return one sentence on what was dead before the box begins and is not the story itself, or an empty string."""
+    """Return one sentence on what was dead before the box begins and is not the event itself, or an empty string."""
     if not autopsy.standing or autopsy.onset == autopsy.steps[0]:
         return ""
     first = autopsy.standing[0]
@@ -163,7 +163,7 @@ def standing_sentence(autopsy: Autopsy) -> str:
 
 
 def earlier_sentence(autopsy: Autopsy, *, max_steps: int = 6) -> str:
-    """Return one sentence on steps out of range that came to nothing, or an empty string."""
+    """Return one sentence on earlier steps out of range that had no consequences, or an empty string."""
     if not autopsy.earlier:
         return ""
     steps = ", ".join(map(str, autopsy.earlier[-max_steps:]))
@@ -171,7 +171,7 @@ def earlier_sentence(autopsy: Autopsy, *, max_steps: int = 6) -> str:
 
 
 def recovery(autopsy: Autopsy) -> Iterator[str]:
-    """Yield what became of each kind of number."""
+    """Yield what happened afterwards to each kind of number."""
     groups: dict[str, list[Return]] = {}
     for return_ in autopsy.returns:
         groups.setdefault(return_.kind, []).append(return_)
@@ -186,7 +186,7 @@ def _single(return_: Return) -> str:
 
 
 def _many(members: Sequence[Return], *, max_names: int = 3) -> str:
-    """Return how many tensors are back and since when, and the names of those that are not."""
+    """Return how many tensors have recovered and since when, and the names of those that have not."""
     unseen = [member.name for member in members if member.seen_until is None]
     back = [member.step for member in members if member.step is not None]
     away = [member.name for member in members if member.step is None and member.seen_until is not None]

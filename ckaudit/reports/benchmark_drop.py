@@ -1,4 +1,4 @@
-"""Why a benchmark fell, gate by gate: on a screen and in Markdown."""
+"""Explains why a benchmark score fell, gate by gate: on a screen and in Markdown."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ OUTCOMES = {"passed": "passed", "failed": "FAILED", "not_judged": "not judged", 
 
 
 def terminal(drop: Drop, view: View) -> str:
-    """Return the whole, each gate a paragraph."""
+    """Return the whole report, one paragraph per gate."""
     width = view.columns()
     parts = [_head(drop, view, width), *(_gate(gate, drop, view, width) for gate in drop.gates)]
     if rows := guide_of(drop, verbose=view.verbose):
@@ -33,7 +33,7 @@ def _head(drop: Drop, view: View, width: int) -> list[str]:
 
 
 def _gate(gate: Gate, drop: Drop, view: View, width: int) -> list[str]:
-    """Return question, outcome, answer, evidence, what to record, and what to do."""
+    """Return the question, outcome, answer and evidence of a gate, what to record, and what to do."""
     word = outcome(gate)
     lines = wrap(f"{gate.row} {gate.question}", width - len(word) - 3)
     lines[-1] += "  " + paint(word, COLOURS[gate.outcome], view)
@@ -78,7 +78,7 @@ def _advice(row: Advice, view: View, width: int) -> list[str]:
 
 
 def markdown(drop: Drop, view: View) -> str:
-    """Return the whole as GitHub-flavoured Markdown."""
+    """Return the whole report as GitHub-flavoured Markdown."""
     blocks = [f"### ckaudit triage --benchmark-drop: {escaped(drop.verdict)}"]
     blocks += [escaped(fall_sentence(drop.fall))] if drop.fall else []
     if drop.gates:
@@ -119,7 +119,7 @@ def _advice_list(row: Advice) -> str:
 
 
 def fall_sentence(fall: Fall) -> str:
-    """Return what fell and when."""
+    """Return a sentence on what fell and when."""
     if not fall.benchmark or fall.high is None or fall.low is None:
         return f"Worse since step {fall.after}, as told; compared with what was up to step {fall.before}."
     high, low, limit = number(fall.high), number(fall.low), number(fall.limit or 0.0, digits=2)
@@ -136,7 +136,7 @@ def outcome(gate: Gate) -> str:
 
 
 def evidence_of(gate: Gate, drop: Drop, *, verbose: bool) -> list[Evidence]:
-    """Return the evidence worth reading: all that was compared up to the answer, then only what changed."""
+    """Return the evidence worth reading: everything compared up to the answer, after it only what changed."""
     if verbose:
         return list(gate.evidence)
     later = drop.answer is not None and gate.row > drop.answer
@@ -145,7 +145,7 @@ def evidence_of(gate: Gate, drop: Drop, *, verbose: bool) -> list[Evidence]:
 
 
 def missing(gate: Gate) -> dict[tuple[str, ...], list[str]]:
-    """Return the numbers that an open gate lacks, by the lines that record them."""
+    """Return the numbers that an open gate lacks, grouped by the lines that record them."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for evidence in gate.evidence if gate.outcome == "not_judged" else ():
         if evidence.said in ("not_recorded", "too_few") and evidence.record:
@@ -155,6 +155,6 @@ def missing(gate: Gate) -> dict[tuple[str, ...], list[str]]:
 
 
 def guide_of(drop: Drop, *, verbose: bool) -> list[Advice]:
-    """Return the rows of the guide to show: those for this run where the gate is reached, all where everything is asked for."""
+    """Return the rows of the guide to show: those for this run if the gate is reached; in verbose mode all."""
     reached = drop.answer == "SR-4"
     return [advice for advice in drop.guide if verbose or (reached and not advice.not_applicable)]

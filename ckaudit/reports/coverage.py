@@ -1,4 +1,4 @@
-"""What to record next: the sentences that every format says alike, the report in Markdown and in JSON."""
+"""What to record next: the sentences shared by all formats, and the report in Markdown and JSON."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ VERSION = "ck.coverage.v1"
 
 
 def markdown(coverage: Coverage, view: View) -> str:
-    """Return what to log next, counts, tables, and what has no line."""
+    """Return what to log next, counts, tables, and what no line can record."""
     about = f"scale {coverage.scale} ({coverage.scale_reason}), stage {coverage.stage} ({coverage.stage_reason})"
     counts = [f"{level} {len(coverage.of(level)) - len(coverage.missing(level))} of {len(coverage.of(level))}" for level in RANKS]
     blocks = [
@@ -50,7 +50,7 @@ def markdown(coverage: Coverage, view: View) -> str:
 
 
 def _step(place: int, remedy: Remedy, coverage: Coverage) -> str:
-    """Return why this comes here, lines that can be copied, where they go, and the table of what they record."""
+    """Return why this step comes here, lines to copy, where they go, and the table of what they record."""
     waited = {name for waiting in coverage.waiting for name in waiting.needs}
     lines = [f"{line.code}  # {line_text(line, max_names=None)}" if line.when else line.code for line in remedy.lines]
     table = [
@@ -76,7 +76,7 @@ def _line(row: Row, waited: set[str]) -> str:
 
 
 def _without_a_line(coverage: Coverage) -> Iterator[str]:
-    """Yield what is missing though no line is, and what is not asked for, each with the reason."""
+    """Yield what is missing but has no line, and what is not required, each with the reason."""
     titles = ("Judged with several of these together:", "Not judged, and no line above changes that:")
     for title, rest in zip(titles, leftover(coverage), strict=True):
         if rest:
@@ -96,7 +96,7 @@ def _item(row: Row, reason: str) -> str:
 
 
 def headline(coverage: Coverage, *, max_names: int | None = 3) -> str:
-    """Return how many rules cannot judge, and what helps most; at most `max_names` are named."""
+    """Return how many rules cannot judge, and what helps most, naming at most `max_names`."""
     if coverage.part_of:
         return part_sentence(coverage)
     if coverage.waiting:
@@ -116,13 +116,13 @@ def headline(coverage: Coverage, *, max_names: int | None = 3) -> str:
 
 
 def part_sentence(coverage: Coverage) -> str:
-    """Return that only one file of a run was looked at."""
+    """Return the sentence that only one file of a run was examined."""
     what = "These are the scalars" if "scalars.jsonl" in coverage.subject else "This is one checkpoint"
     return f"{what} of a run; name its folder, for what is missing here may stand there:"
 
 
 def whole_command(coverage: Coverage) -> str:
-    """Return the command that looks at the whole run."""
+    """Return the command that examines the whole run."""
     return f"ckaudit coverage {quote(coverage.part_of)}"
 
 
@@ -132,7 +132,7 @@ def levels_sentence(coverage: Coverage) -> str:
 
 
 def title_of(place: int, remedy: Remedy, coverage: Coverage, *, max_names: int | None = 6) -> str:
-    """Return the number of a remedy and why it comes where it does: whom it lets judge or adds to, or who would read it."""
+    """Return the number of a remedy and its benefit: which checks it enables or improves, or who would read its numbers."""
     freed = [waiting.name for waiting in coverage.waiting if waiting.place == place]
     if freed:
         named, joined = first_names(freed, max_names), _joined(place, coverage, "; with")
@@ -148,7 +148,7 @@ def title_of(place: int, remedy: Remedy, coverage: Coverage, *, max_names: int |
 
 
 def over_sentence(coverage: Coverage) -> str:
-    """Return the run that the steps are meant for, or an empty string where it is this one."""
+    """Return which run the steps are meant for, or an empty string if it is this one."""
     if not coverage.over:
         return ""
     if not any("--into " in remedy.code for remedy in coverage.remedies):
@@ -157,24 +157,24 @@ def over_sentence(coverage: Coverage) -> str:
 
 
 def partial_sentence(row: Row) -> str:
-    """Return why a number that has values does not count, or an empty string."""
+    """Return why a number that has values does not count as recorded, or an empty string."""
     others = ", ".join(name for name in row.evidence if name != row.name)
     return f"has values, which say little without {others}: the lines above bring these" if row.partial else ""
 
 
 def side_sentence(row: Row) -> str:
-    """Return which side of a number that is recorded is not."""
+    """Return which side of a partly recorded number is missing."""
     return f"is recorded, but not {', '.join(row.lacks)}: the lines above bring that"
 
 
 def rows_of(remedy: Remedy, coverage: Coverage) -> list[Row]:
-    """Return what a remedy records, the most needed first, then in its own order."""
+    """Return what a remedy records, the most needed first, otherwise in its own order."""
     rows = [row for row in coverage.rows if row.name in remedy.names]
     return sorted(rows, key=lambda row: (RANKS.index(row.level), remedy.names.index(row.name)))
 
 
 def leftover(coverage: Coverage) -> tuple[list[str], list[str]]:
-    """Return the checks that several remedies let judge together, each with their numbers, and those that none does."""
+    """Return the checks that only several remedies together enable, with their numbers, and those that no remedy enables."""
     several = [waiting for waiting in coverage.waiting if waiting.place is None and waiting.places]
     none = [waiting for waiting in coverage.waiting if not waiting.places]
     joined = [f"{waiting.name}: numbers {' and '.join(map(str, waiting.places))}" for waiting in several]
@@ -182,7 +182,7 @@ def leftover(coverage: Coverage) -> tuple[list[str], list[str]]:
 
 
 def young_sentence(young: Young) -> str:
-    """Return which check has too few numbers, and how many it has.
+    """Return which check has too few numbers so far, and how many it has.
 
     >>> young_sentence(Young(code="A1", name="a", detail="step 200; b is judged after step 200"))
     'a: step 200 is the last so far; b is judged after step 200'
@@ -192,12 +192,12 @@ def young_sentence(young: Young) -> str:
 
 
 def line_text(line: Line, *, max_names: int | None = 3) -> str:
-    """Return when a line of the program comes, and the first of what it records."""
+    """Return when a line of the program is added, and the first numbers that it records."""
     return f"{line.when}: {first_names(line.brings, max_names)}" if line.brings else line.when
 
 
 def _joined(place: int, coverage: Coverage, start: str) -> str:
-    """Return whom a remedy lets judge together with those before it, or an empty string where it is not the last of them."""
+    """Return which checks a remedy completes together with earlier ones, or an empty string if it is not the last of them."""
     several = [
         waiting for waiting in coverage.waiting if waiting.place is None and waiting.places and waiting.places[-1] == place
     ]
@@ -209,22 +209,22 @@ def _joined(place: int, coverage: Coverage, start: str) -> str:
 
 
 def _name(reader: str) -> str:
-    """Return the name of a rule, without its code, or of a cause."""
+    """Return the name of a rule without its code, or the name of a cause."""
     return reader.rpartition(" ")[2]
 
 
 def _best(coverage: Coverage) -> tuple[int, int]:
-    """Return the number of the remedy that lets most rules judge, and how many."""
+    """Return the number of the remedy that enables the most rules, and how many."""
     freed = {place: sum(waiting.place == place for waiting in coverage.waiting) for place in range(1, len(coverage.remedies) + 1)}
     return max(freed.items(), key=lambda pair: pair[1], default=(0, 0))
 
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """How many entries of one level the run has.
+    """How many entries of one level the run has recorded.
 
     Attributes:
-        recorded: Those recorded.
-        of: All that make sense for the run.
+        recorded: Number of entries recorded.
+        of: Number of entries that make sense for the run.
     """
 
     recorded: int
@@ -232,12 +232,12 @@ class Counted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many entries the run has, by how much it needs them.
+    """How many entries the run has, by importance.
 
     Attributes:
         must: What the run cannot do without.
-        should: What it ought to have.
-        nice: What is good to have.
+        should: What it should have.
+        nice: What is nice to have.
     """
 
     must: Counted
@@ -245,8 +245,8 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     nice: Counted
 
 
-def as_json(coverage: Coverage, view: View) -> str:  # noqa: ARG001  a program gets everything
-    """Return the whole, with the counts by level."""
+def as_json(coverage: Coverage, view: View) -> str:  # noqa: ARG001  programs get everything
+    """Return the whole document, with the counts by level."""
     whole: dict[str, Any] = msgspec.to_builtins(coverage)
     wanted = {level: len(coverage.of(level)) for level in RANKS}
     counts = Counts(

@@ -1,18 +1,18 @@
-"""Escaping: names out of files are made harmless on a terminal and in Markdown."""
+"""Escaping: names from files are made harmless on a terminal and in Markdown."""
 
 import re
 
 # C0, DEL and C1 controls; marks without width that turn or hide text; line separators; halves of a surrogate pair.
 UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2064\u2066-\u2069\ufeff\ud800-\udfff]")
 SPECIAL = re.compile(r"[\\`*_{}\[\]<>|#~!&$]")
-# A comment splits the text, so that no name calls a person and no address becomes a link.
+# A comment splits the text, so that no name mentions a person and no address becomes a link.
 LINKING = re.compile(r"@|://|www\.", re.IGNORECASE)
-# Words of the catalogues are no stranger's: only what Markdown would take for a column, a tag or an accent is escaped.
+# Catalogue text is trusted: only what Markdown would read as a column, a tag or an accent is escaped.
 OWN_WORDS = str.maketrans({"|": "\\|", "<": "&lt;", "*": "\\*"})
 
 
 def visible(text: str, *, ascii_only: bool = False) -> str:
-    r"""Return `text` on one line, each unsafe character written as `\xNN` or `\uNNNN`.
+    r"""Return `text` on one line, with each unsafe character written as `\xNN` or `\uNNNN`.
 
     Args:
         text: Any string, such as a tensor's name or a file's.
@@ -32,21 +32,21 @@ def _number(match: re.Match[str]) -> str:
 
 
 def escaped(raw: str) -> str:
-    """Return `raw` as Markdown that shows it letter by letter: no markup, no HTML, no mention, no link."""
+    """Return `raw` as Markdown that shows it literally: no markup, no HTML, no mention, no link."""
     entities = SPECIAL.sub(lambda match: f"&#{ord(match[0])};", visible(raw))
     return LINKING.sub(lambda match: match[0][0] + "<!-- -->" + match[0][1:], entities)
 
 
 def code(raw: str) -> str:
-    """Return `raw` as a code span that also survives inside a table."""
+    """Return `raw` as a code span that also works inside a table."""
     return f"<code>{escaped(raw)}</code>"
 
 
 def prose(words: str) -> str:
-    """Return a sentence of the catalogues as Markdown; code between backticks and formulas between dollars stay."""
+    """Return a catalogue sentence as Markdown; code between backticks and formulas between dollars are kept."""
     return words.translate(OWN_WORDS)
 
 
 def backticks(name: str) -> str:
-    """Return a name of the catalogues as code."""
+    """Return a catalogue name as code."""
     return f"`{name}`"

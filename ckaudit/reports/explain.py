@@ -1,4 +1,4 @@
-"""Pages of explain and the list of all names, in Markdown and in JSON. In Markdown formulas stay TeX, which GitHub draws."""
+"""Pages of explain and the list of all names, in Markdown and JSON; in Markdown, formulas stay TeX, which GitHub renders."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -69,12 +69,12 @@ def _facts(page: Page) -> Iterator[str]:
         yield f"| {prose(label)} | {', '.join(backticks(name) for name in names)} |"
 
 
-def json_pages(pages: Sequence[Page], view: View) -> str:  # noqa: ARG001  a program gets everything
+def json_pages(pages: Sequence[Page], view: View) -> str:  # noqa: ARG001  programs get everything
     """Return `{"pages": [...]}`."""
     return dumps({"pages": [_json_page(page) for page in pages]})
 
 
-def json_groups(groups: Sequence[NameGroup], view: View) -> str:  # noqa: ARG001  a program gets everything
+def json_groups(groups: Sequence[NameGroup], view: View) -> str:  # noqa: ARG001  programs get everything
     """Return `{"groups": [...]}`."""
     return dumps({"groups": groups})
 

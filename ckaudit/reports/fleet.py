@@ -1,4 +1,4 @@
-"""A fleet on paper, and the sentences about it that every format says alike."""
+"""A fleet in Markdown, and the sentences about it that all formats share."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,11 @@ from ckaudit.wording import first_names, plural
 
 HEAD = ("severity", "run", "since step", "where", "first cause", "change first", "not judged")
 MAX_SHARING = 5
-"""Runs that are named of those that share something."""
+"""Maximum number of runs named that share something."""
 
 
 def markdown(fleet: Fleet, view: View) -> str:
-    """Return the verdict, what ill runs share, the ranked table, groups and notes."""
+    """Return the verdict, what unhealthy runs share, the ranked table, groups and notes."""
     shown, rest = listed_and_counted(fleet, view)
     blocks = [f"### ckaudit fleet: {escaped(fleet.verdict)}", *([by_severity(fleet)] if by_severity(fleet) else [])]
     if fleet.common_causes:
@@ -39,7 +39,7 @@ def _line(cells_of_line: Iterable[str]) -> str:
 
 
 def listed_and_counted(fleet: Fleet, view: View) -> tuple[list[FleetRun], list[FleetRun]]:
-    """Return the runs that are listed, and those that are only counted: healthy ones, unless everything is asked for."""
+    """Return the runs that are listed, and those only counted: healthy ones, unless in verbose mode."""
     if view.verbose:
         return fleet.runs, []
     worth = [run for run in fleet.runs if run.status != "audited" or run.is_ill]
@@ -48,7 +48,7 @@ def listed_and_counted(fleet: Fleet, view: View) -> tuple[list[FleetRun], list[F
 
 
 def cells(run: FleetRun) -> list[str]:
-    """Return a row of the table, in the order of `HEAD`; what is not known is empty."""
+    """Return a row of the table, in the order of `HEAD`; unknown values are empty."""
     return [
         severity_word(run),
         run.run,
@@ -61,14 +61,14 @@ def cells(run: FleetRun) -> list[str]:
 
 
 def severity_word(run: FleetRun) -> str:
-    """Return how grave it is about a run in a word."""
+    """Return the severity of a run's problems as a word."""
     if run.status != "audited":
         return run.status
     return run.severity or ("well" if run.judged == "all" else "limited" if run.judged == "limited" else "open")
 
 
 def problem_of(run: FleetRun) -> str:
-    """Return the first cause of a run with its likelihood, what was found where no cause is known, or why it was not audited."""
+    """Return the first cause of a run with its likelihood, else what was found, or why the run was not audited."""
     if run.status != "audited":
         return run.problem or ""
     if run.cause_title and run.confidence is not None:
@@ -77,7 +77,7 @@ def problem_of(run: FleetRun) -> str:
 
 
 def brief(run: FleetRun) -> str:
-    """Return the first cause and its confidence in few words, or the gravest finding where no cause is known."""
+    """Return the first cause and its confidence in few words, or the most severe finding if no cause is known."""
     if run.cause and run.confidence is not None:
         return f"{run.cause.replace('_', ' ')} {run.confidence:.2f}"
     return next((finding.name.replace("_", " ") for finding in run.findings), "")
@@ -89,7 +89,7 @@ def open_checks(run: FleetRun) -> str:
 
 
 def by_severity(fleet: Fleet) -> str:
-    """Return counts, gravest first, such as `3 sev1, 1 note, 2 unreadable`; nothing where nothing was found."""
+    """Return counts, most severe first, such as `3 sev1, 1 note, 2 unreadable`; empty if nothing was found."""
     counts = Counter[str](run.severity or "" if run.status == "audited" else run.status for run in fleet.runs)
     return ", ".join(f"{counts[word]:,} {word}" for word in (*SEVERITIES, "error", "unreadable") if counts[word])
 
@@ -113,7 +113,7 @@ def rest_sentence(rest: Sequence[FleetRun]) -> str:
 
 
 def sharing(sentence: str, runs: Sequence[str]) -> str:
-    """Return what runs share, with the names of the first of them."""
+    """Return what runs share, with the names of the first ones."""
     return f"{sentence.rstrip('.')}. Runs: {first_names(runs, MAX_SHARING)}" if runs else sentence
 
 

@@ -1,5 +1,5 @@
-"""Formulas of docstrings as text: TeX in, one readable line per formula out."""
-# ruff: noqa: RUF001  the letters of mathematics are meant
+"""Formulas of docstrings as text: converts each TeX formula into one readable line."""
+# ruff: noqa: RUF001  mathematical letters are intended
 
 import re
 import unicodedata
@@ -8,7 +8,7 @@ from collections import deque
 Tokens = deque[str]
 TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|\s+|.", re.DOTALL)
 
-# What a command becomes on a screen with Unicode, and on one without.
+# The text for a command on a screen with Unicode, and on one without.
 SYMBOLS = {
     "alpha": ("α", "alpha"),
     "beta": ("β", "beta"),
@@ -67,10 +67,10 @@ SYMBOLS = {
     "|": ("‖", "||"),
     "%": ("%", "%"),
 }
-# These stand before their operand without a space.
+# These come before their operand without a space.
 PREFIXES = {"Delta": ("Δ", "d"), "nabla": ("∇", "grad "), "neg": ("¬", "not "), "lVert": ("‖", "||"), "partial": ("∂", "d")}
 PREFIXES |= {"langle": ("⟨", "<"), "lfloor": ("⌊", "floor("), "lceil": ("⌈", "ceil(")}
-# And these behind it.
+# And these after it.
 SUFFIXES = {"\\rVert": ("‖", "||"), "\\rangle": ("⟩", ">"), "\\rfloor": ("⌋", ")"), "\\rceil": ("⌉", ")")}
 WORDS = {"log", "ln", "exp", "max", "min", "Pr", "median", "arg"}
 SPACES = {",": " ", ";": " ", " ": " ", ":": " ", "!": "", "quad": "\n", "qquad": "\n", "textstyle": ""}
@@ -80,21 +80,21 @@ NAMED = {"text", "mathrm", "operatorname", "mathbb", "mathbf"}
 LOWERED = dict(zip("0123456789+-=aehijklmnoprstuvx", "₀₁₂₃₄₅₆₇₈₉₊₋₌ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ", strict=True))
 RAISED = dict(zip("0123456789+-=nitkmT", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼ⁿⁱᵗᵏᵐᵀ", strict=True))
 LOGARITHM = re.compile(r"\b(log|ln)\s*$")
-READABLE_WHEN_SMALL = re.compile(r"[a-zA-Z]|-?\d+|[a-z][+-]\d+")  # words in small letters are hard to read
+READABLE_WHEN_SMALL = re.compile(r"[a-zA-Z]|-?\d+|[a-z][+-]\d+")  # words in small characters are hard to read
 
 
 class UnknownCommandError(Exception):
-    """A command that has no place in plain text."""
+    """A command that cannot be written in plain text."""
 
 
 def readable(tex: str, *, unicode: bool = True) -> str:
-    r"""Return a formula as text, a line for each part that TeX sets apart with `\quad`.
+    r"""Return a formula as text, with a line for each part that TeX separates with `\quad`.
 
-    What uses an unknown command is returned as it is: better the source than half a formula.
+    A formula with an unknown command is returned unchanged: the source is better than half a formula.
 
     Args:
         tex: The formula, without dollar signs.
-        unicode: Whether Greek, mathematical signs and small digits may be used.
+        unicode: Whether Greek letters, mathematical signs and small digits may be used.
 
     >>> readable(r"L = -\tfrac1N \sum_i \log p(y_i \mid x_{<i})")
     'L = -1/N Σᵢ log p(yᵢ | x_(<i))'
@@ -131,7 +131,7 @@ def _until(tokens: Tokens, end: str | None, *, unicode: bool) -> str:
 
 
 def _argument(tokens: Tokens, *, unicode: bool) -> str:
-    """Translate what a command applies to: a group, or one token."""
+    """Translate the argument of a command: a group, or one token."""
     while tokens[0].isspace():
         tokens.popleft()
     piece = tokens.popleft()
@@ -177,7 +177,7 @@ def _sign(name: str, tokens: Tokens, *, unicode: bool) -> str:
 
 
 def _verbatim(tokens: Tokens) -> str:
-    """Return a group of plain words as it stands."""
+    """Return a group of plain words unchanged."""
     _skip_spaces(tokens)
     if tokens.popleft() != "{":
         raise UnknownCommandError("{")
@@ -198,7 +198,7 @@ def _skip_spaces(tokens: Tokens) -> None:
 
 
 def _with_limits(name: str, tokens: Tokens, *, unicode: bool) -> str:
-    """Translate a sum; between two limits it says from where to where."""
+    """Translate a sum; if it has two limits, the text gives both."""
     limits: dict[str, str] = {}
     while tokens and tokens[0] in ("_", "^"):
         mark = tokens.popleft()
@@ -210,7 +210,7 @@ def _with_limits(name: str, tokens: Tokens, *, unicode: bool) -> str:
 
 
 def _script(mark: str, text: str, *, unicode: bool) -> str:
-    """Return an index or a power: small where that can be read, behind its mark otherwise."""
+    """Return an index or a power: in small characters if they are readable, else behind its mark."""
     if mark == "^" and text in ("*", "'", "ᵀ"):
         return text
     small = LOWERED if mark == "_" else RAISED
@@ -229,6 +229,6 @@ def _divided(above: str, below: str) -> str:
 
 
 def _bound(text: str) -> str:
-    """Return `text` in brackets, unless it holds together without."""
+    """Return `text` in brackets, unless it is unambiguous without them."""
     together = re.fullmatch(r"[^\s/]*|[^\s()]*\([^()]*\)|\|[^|]*\||‖[^‖]*‖|⟨[^⟩]*⟩|<[^>]*>", text)
     return text if together else f"({text})"

@@ -1,4 +1,4 @@
-"""GitHub workflow commands: one annotation per diagnosis and finding, drawn beside the change by the runner.
+"""GitHub workflow commands: one annotation per diagnosis and finding, shown by the runner next to the change.
 
 The format and its escapes are those of actions/toolkit, packages/core/src/command.ts.
 """
@@ -11,7 +11,7 @@ from ckaudit.reports.view import PLAIN, View
 
 
 def render(report: Report, view: View = PLAIN) -> str:
-    """Return `report` as workflow commands, gravest first; GitHub draws ten of a kind per step."""
+    """Return `report` as workflow commands, most severe first; GitHub shows ten of a kind per step."""
     lines = [_diagnosis(diagnosis) for diagnosis in report.diagnoses]
     lines += [_finding(finding, view.base) for finding in report.findings]
     lines += [
@@ -27,7 +27,7 @@ def render(report: Report, view: View = PLAIN) -> str:
 
 
 def _diagnosis(diagnosis: Diagnosis) -> str:
-    """Return the annotation of a cause: what is seen, what to change first, where to look."""
+    """Return the annotation of a cause: its symptoms, what to change first, where to look."""
     since = "" if diagnosis.first_step is None else f" since step {diagnosis.first_step}"
     title = f"{diagnosis.cause}{since} ({words.standing(diagnosis)})"
     lines = [diagnosis.symptom, f"first: {diagnosis.knob}", f"inspect: {diagnosis.inspect}"]
@@ -35,7 +35,7 @@ def _diagnosis(diagnosis: Diagnosis) -> str:
 
 
 def _finding(finding: Finding, base: str) -> str:
-    """Return the annotation of a finding, on its file and line where it has them."""
+    """Return the annotation of a finding, at its file and line if it has them."""
     file = words.located(finding, base)
     properties = {"title": f"{finding.code} {finding.name}"}
     if file is not None:
@@ -61,8 +61,8 @@ def _command(level: str, properties: dict[str, str], lines: list[str]) -> str:
 
     Args:
         level: error, warning or note; GitHub calls a note a notice.
-        properties: File, line and title, in the order they are to be written.
-        lines: Lines of the message; inside a command they are joined by an escaped line feed.
+        properties: File, line and title, in the order in which they are written.
+        lines: Lines of the message; in a command they are joined by an escaped line feed.
     """
     name = "notice" if level == "note" else level
     # A comma or a colon would end a property.
@@ -71,5 +71,5 @@ def _command(level: str, properties: dict[str, str], lines: list[str]) -> str:
 
 
 def _data(text: str) -> str:
-    """Return `text` as a message: only the per cent sign is left to escape once controls are visible."""
+    """Return `text` as a message: once controls are visible, only the per cent sign needs escaping."""
     return visible(text).replace("%", "%25")

@@ -1,4 +1,4 @@
-"""JSON: a document itself, as other programs read it."""
+"""JSON: the document itself, for other programs."""
 
 from typing import Any
 
@@ -11,22 +11,22 @@ from ckaudit.reports.view import PLAIN, View
 VERSIONS = {"Autopsy": "ck.autopsy.v1", "Drop": "ck.benchmark_drop.v1", "DrillReport": "ck.drill.v1"}
 
 
-def render(document: msgspec.Struct, view: View = PLAIN) -> str:  # noqa: ARG001  a program gets everything
-    """Return a document as indented JSON, with its schema where it does not name that itself; equal ones give equal bytes."""
+def render(document: msgspec.Struct, view: View = PLAIN) -> str:  # noqa: ARG001  programs get everything
+    """Return a document as indented JSON, adding its schema if it does not name it; equal documents give equal bytes."""
     version = VERSIONS.get(type(document).__name__)
     return dumps(document if version is None else with_head(version, msgspec.to_builtins(document)))
 
 
 def with_head(version: str, members: dict[str, Any]) -> dict[str, Any]:
-    """Return the members of a document after its schema and the program that wrote it."""
+    """Return the members of a document, preceded by its schema and the program that wrote it."""
     return {"schema_version": version, "tool": f"ckaudit {__version__}", **members}
 
 
 def dumps(value: Any) -> str:
     r"""Return `value` as indented JSON that is safe on a terminal.
 
-    Controls and direction marks can only stand inside strings, so they are written as JSON's own `\uNNNN` and read back
-    unchanged. Half a surrogate pair has no JSON that every reader takes: it becomes visible text.
+    Controls and direction marks occur only inside strings, so they are written as JSON's `\uNNNN` and read back unchanged. Half a
+    surrogate pair has no JSON form that every reader accepts: it becomes visible text.
     """
     try:
         encoded = msgspec.json.encode(value)

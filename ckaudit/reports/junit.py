@@ -1,6 +1,6 @@
-"""JUnit XML: a suite per code with its check as the test case, for continuous integration that draws tests.
+"""JUnit XML for continuous integration that displays tests: a suite per code, with its check as the test case.
 
-A case fails where the command does: by findings as grave as `--fail-on`. Milder ones stand in the output of a case that passes.
+A case fails like the command: if findings are as severe as `--fail-on`. Milder ones are in the output of a passing case.
 """
 
 import re
@@ -13,12 +13,12 @@ from ckaudit.reports.report_sections import policy_sentences, suppressed_of, why
 from ckaudit.reports.view import PLAIN, View
 from ckaudit.wording import plural
 
-# XML 1.0 allows no other characters (section 2.2), not even as references.
+# XML 1.0 allows no other characters (section 2.2), even as references.
 ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render(report: Report, view: View = PLAIN) -> str:
-    """Return `report` as JUnit XML; times are left out, so that equal reports give equal bytes."""
+    """Return `report` as JUnit XML; times are omitted, so that equal reports give equal bytes."""
     cases = [*report.checks, *_uncatalogued(report)]
     failing = words.failing_severities(report, view.fail_on)
     findings: dict[str, list[Finding]] = {}
@@ -41,7 +41,7 @@ def render(report: Report, view: View = PLAIN) -> str:
 
 
 def _uncatalogued(report: Report) -> Iterator[Check]:
-    """Yield a failed check for each finding's code that no check of the report carries."""
+    """Yield a failed check for each finding whose code has no check in the report."""
     known = {check.code for check in report.checks}
     for severity, code, name, count in words.by_code(report.findings):
         if code not in known:
@@ -50,7 +50,7 @@ def _uncatalogued(report: Report) -> Iterator[Check]:
 
 
 def _fails(check: Check, findings: list[Finding], failing: Collection[Severity]) -> bool:
-    """Return whether a check found something that is grave enough; one that only says that it failed, as its kind may be."""
+    """Return whether a check found something severe enough; if it has no findings but failed, the severity of its kind counts."""
     gravest = {finding.severity for finding in findings} or {check.severity}
     return check.outcome == "failed" and not gravest.isdisjoint(failing)
 
@@ -66,7 +66,7 @@ def _suite(check: Check, body: str | None) -> list[str]:
 
 
 def _vital(report: Report) -> list[str]:
-    """Return a suite of the vital checks: a case that is skipped is one that the record does not let anybody answer."""
+    """Return a suite of the vital checks: a skipped case is one that the recorded data cannot answer."""
     if not report.vital:
         return []
     lines = []
@@ -82,7 +82,7 @@ def _vital(report: Report) -> list[str]:
 
 
 def _policy_suite(sentences: list[str]) -> list[str]:
-    """Return a suite that tells of policy and baseline, which JUnit has no place for; it never fails."""
+    """Return a suite that describes policy and baseline, for which JUnit has no place; it never fails."""
     if not sentences:
         return []
     case = '    <testcase classname="ckaudit" name="policy and baseline">'
@@ -92,7 +92,7 @@ def _policy_suite(sentences: list[str]) -> list[str]:
 
 
 def _body(check: Check, findings: list[Finding], suppressions: list[Suppressed], view: View, *, fails: bool) -> str | None:
-    """Return what stands inside a case, or None for one without findings; it is skipped where all of them are accepted."""
+    """Return the content of a case, or None if it has no findings; it is skipped if all of them are accepted."""
     if check.outcome == "skipped":
         reason = (check.reason or "no reason given") + (f": {check.detail}" if check.detail else "")
         return f"<skipped message={_attribute(reason)}/>"
@@ -120,7 +120,7 @@ def _failure(check: Check, findings: list[Finding], suppressions: list[Suppresse
 
 
 def _text(findings: list[Finding], suppressions: list[Suppressed], view: View) -> str:
-    """Return the first `view.limit` findings, one a line, and how many more there are."""
+    """Return the first `view.limit` findings, one per line, and how many more there are."""
     shown = findings if view.verbose else findings[: view.limit]
     lines = [_line(finding, view.base) for finding in shown]
     if len(findings) > len(shown):

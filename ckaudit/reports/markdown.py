@@ -1,4 +1,4 @@
-"""Markdown: a summary for a pull request or a job page, safe against what file names may contain."""
+"""Markdown: a summary for a pull request or a job page, safe against any content of file names."""
 
 from collections.abc import Iterator
 
@@ -47,7 +47,7 @@ def render(report: Report, view: View = PLAIN) -> str:
 
 
 def loss(report: Report, *, width: int = 72) -> list[str]:
-    """Return the loss as a block of code, for Markdown of a pull request shows no inline SVG; why there is none, of a triage."""
+    """Return the loss as a code block, because Markdown in a pull request shows no inline SVG; for triage, why it is missing."""
     chart = next((chart for chart in report.charts if chart.name == "loss"), None)
     if chart is None:
         no_loss = "No loss was recorded: there is no curve to draw."
@@ -85,7 +85,7 @@ def _evidence(diagnosis: Diagnosis) -> str:
 
 
 def _findings(findings: list[Finding], view: View) -> Iterator[str]:
-    """Yield the table of findings, the first `view.limit` of them unless everything is asked for."""
+    """Yield the table of findings; only the first `view.limit` unless in verbose mode."""
     shown = findings if view.verbose else findings[: view.limit]
     yield "| severity | code | where | what |"
     yield "|---|---|---|---|"
@@ -96,7 +96,7 @@ def _findings(findings: list[Finding], view: View) -> Iterator[str]:
 
 
 def _accepted(report: Report, view: View) -> str:
-    """Return the findings that do not count, folded away, each with the reason."""
+    """Return the findings that do not count, folded away, each with its reason."""
     shown = report.suppressed if view.verbose else report.suppressed[: view.limit]
     findings = [(suppressed.finding, escaped(why_suppressed(suppressed))) for suppressed in shown]
     rows = [f"| {finding.severity} | {code(finding.code)} | {_where(finding, view.base)} | {why} |" for finding, why in findings]
@@ -107,7 +107,7 @@ def _accepted(report: Report, view: View) -> str:
 
 
 def _where(finding: Finding, base: str) -> str:
-    """Return file and line, pointer, place and steps, one below the other in the cell."""
+    """Return file and line, pointer, place and steps, one below the other in a cell."""
     file = words.located(finding, base)
     line = f":{finding.line}" if finding.line else ""
     parts = [
@@ -120,7 +120,7 @@ def _where(finding: Finding, base: str) -> str:
 
 
 def _what(finding: Finding) -> str:
-    """Return the message, and below it what was expected and found."""
+    """Return the message, followed by what was expected and found."""
     details = [
         f"{label}: {escaped(value)}" for label, value in (("expected", finding.expected), ("found", finding.found)) if value
     ]
@@ -136,9 +136,9 @@ def _footer(report: Report) -> Iterator[str]:
         yield sentence
 
 
-# The interview: a table for each phase, its verdict, and the commands that show more.
+# The interview: for each phase a table, its verdict, and the commands that show more.
 def phases(interview: list[Phase]) -> list[str]:
-    """Return one block for each phase, with its commands below."""
+    """Return one block per phase, followed by its commands."""
     return ["\n".join(_phase(phase)) for phase in interview]
 
 

@@ -1,4 +1,4 @@
-"""HTML that is safe by construction: whatever is not made here is text."""
+"""HTML that is safe by construction: only what is made here is markup, everything else is text."""
 
 import re
 from html import escape
@@ -10,13 +10,13 @@ ATTRIBUTE_NAME = re.compile(r"[a-z][a-zA-Z0-9-]*")
 
 
 class Markup(str):
-    """Text that is HTML already; any other string is data."""
+    """Text that is already HTML; any other string is data."""
 
     __slots__ = ()
 
 
 def text(words: str) -> Markup:
-    r"""Return data as HTML: nothing in it is markup, and what would turn or hide text is shown as its number.
+    r"""Return data as HTML: nothing in it is markup, and characters that would turn or hide text are shown as numbers.
 
     >>> text("<b>\u202e&")
     '&lt;b&gt;\\u202e&amp;'
@@ -25,12 +25,12 @@ def text(words: str) -> Markup:
 
 
 def tag(name: str, /, *children: str, **attributes: str | int | bool) -> Markup:
-    """Return an element; `class_` and `for_` are written without their underscore, `data_step` as `data-step`.
+    """Return an element; `class_` and `for_` are written without the underscore, `data_step` as `data-step`.
 
     Args:
-        name: Of the element.
+        name: Name of the element.
         children: Markup, or text to be escaped.
-        attributes: True stands alone, False is left out, anything else is quoted.
+        attributes: True is written without a value, False is left out, anything else is quoted.
 
     >>> tag("a", "1 < 2", href="#x", hidden=True)
     '<a href="#x" hidden>1 &lt; 2</a>'
@@ -42,7 +42,7 @@ def tag(name: str, /, *children: str, **attributes: str | int | bool) -> Markup:
 
 
 def join(parts: list[Markup], between: str = "\n") -> Markup:
-    """Return markup after markup."""
+    """Return pieces of markup joined together."""
     return Markup(between.join(parts))
 
 

@@ -1,4 +1,4 @@
-"""Measured values, and the curve of memorization, for people: on a screen and in Markdown."""
+"""Measured values and the memorization curve for human readers: on a screen and in Markdown."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("terminal", "json", "markdown")
 HEAD = ("value", "", "95 % interval", "reference")
-MIN_REMARK_COLUMNS = 24  # columns that a remark beside its value takes at least
+MIN_REMARK_COLUMNS = 24  # minimum columns of a remark next to its value
 CURVE_BAR = 20  # columns of 100 %
 
 
@@ -31,7 +31,7 @@ def render(measures: Measures, format: str, view: View = PLAIN) -> str:  # noqa:
 
 
 def number(value: float | str | None, unit: str) -> str:
-    """Return a value as people write it, in the unit that it has in a run: a rate in percent, all else with four digits.
+    """Return a value in readable form, in its unit in a run: a rate in percent, all else with four digits.
 
     >>> number(0.04567, "1"), number(0.001234, "%"), number(3.14159, "nats"), number(1234, "tokens"), number(None, "1")
     ('0.04567', '0.0012 %', '3.142', '1,234', '')
@@ -61,7 +61,7 @@ def _screen(measured: Measures, view: View) -> Iterator[str]:
 
 
 def _table(measures: list[Measure], view: View) -> Iterator[str]:
-    """Yield a row for each value; where the screen is too narrow for a table, what a row holds in one sentence."""
+    """Yield a row for each value; on a screen too narrow for a table, a sentence with the same content."""
     rows = [("", *HEAD), *((printable(measure.name, view), *_cells(measure)) for measure in measures)]
     used = [index for index in range(len(HEAD) + 1) if any(row[index] for row in rows[1:])]
     widths = {index: max(columns(row[index]) for row in rows) for index in used}
@@ -80,7 +80,7 @@ def _table(measures: list[Measure], view: View) -> Iterator[str]:
 
 
 def _with_remark(line: str, remark: str, taken: int, view: View) -> Iterator[str]:
-    """Yield a row with its remark beside it, in two lines at most, or under it."""
+    """Yield a row with its remark next to it, in two lines at most, or below it."""
     room = view.width - taken if view.width is not None else columns(remark)
     parts = wrap(remark, room) if remark and room >= MIN_REMARK_COLUMNS else []
     if not 1 <= len(parts) <= 2:
@@ -92,14 +92,14 @@ def _with_remark(line: str, remark: str, taken: int, view: View) -> Iterator[str
 
 
 def _hanging(text: str, view: View, first: str, rest: str) -> Iterator[str]:
-    """Yield `text` cut to the screen, its first line led by `first` and the others by `rest`."""
+    """Yield `text` wrapped to the screen, its first line preceded by `first` and the others by `rest`."""
     lines = [text] if view.width is None else wrap(text, max(view.width, 20) - len(rest))
     yield first + lines[0]
     yield from (rest + line for line in lines[1:])
 
 
 def _first(measures: list[Measure], view: View, *, max_rows: int = 12) -> Iterator[Measure]:
-    """Yield the values, of a family with many labels only the first, the last of them saying how many more there are."""
+    """Yield the values; of a family with many labels only the first ones, the last saying how many more there are."""
     counts = Counter(measure.name.partition("/")[0] for measure in measures)
     seen: Counter[str] = Counter()
     for measure in measures:
@@ -147,9 +147,9 @@ def _sections(measures: Measures) -> Iterator[tuple[str, list[str]]]:
         yield "Notes", list(measures.notes)
 
 
-# The curve of memorization: a bar for each group at each step, or a table in Markdown.
+# The memorization curve: a bar for each group at each step, or a table in Markdown.
 def memorization_curve(points: "Sequence[MemorizationPoint]", format: str, view: View) -> str:  # noqa: A002  what the option is called
-    """Return the curve; JSON has no picture."""
+    """Return the curve; JSON has no chart."""
     if not points or format == "json":
         return ""
     return "\n".join(_curve_in_markdown(points) if format == "markdown" else _curve_on_screen(points, view)) + "\n"

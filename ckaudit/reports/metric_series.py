@@ -1,4 +1,4 @@
-"""Series of metrics for other programs: JSON, CSV, Arrow and Parquet, written a piece at a time."""
+"""Series of metrics for other programs: JSON, CSV, Arrow and Parquet, written piece by piece."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
@@ -17,7 +17,7 @@ from ckaudit.run.read import Progress
 from ckaudit.run.series import Floats, Mask, Steps
 
 DATA = ("json", "csv", "parquet", "arrow")
-ROWS = 500_000  # in a group: groups of a few rows each take more room than their values
+ROWS = 500_000  # in a group: groups of a few rows take more space than their values
 COLUMNS = ("step", "metric", "label", "value", "recorded")
 
 
@@ -37,20 +37,20 @@ def write(
     sink: BinaryIO,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Write a measurement in one of `DATA`, a piece at a time.
+    """Write a measurement in one of `DATA`, piece by piece.
 
     Args:
         measurement: The metrics.
         format: One of `DATA`.
-        sink: What is written to.
-        progress: Called with columns done and columns in all.
+        sink: Where to write.
+        progress: Called with the columns done and the total.
     """
     writers = {"json": _write_json, "csv": _write_csv, "parquet": _write_parquet, "arrow": _write_arrow}
     writers[format](measurement, sink, progress)
 
 
 def _write_json(measurement: Measurement, sink: BinaryIO, progress: Progress | None = None) -> None:
-    """Write one `ck.metrics.v1` document, steps by labels for each metric; only one metric of it is in memory as text."""
+    """Write a `ck.metrics.v1` document, steps by labels for each metric; only one metric at a time is in memory as text."""
     head = Metrics(
         schema_version=VERSION,
         tool=f"ckaudit {__version__}",
@@ -83,7 +83,7 @@ def _table(measured: MeasuredMetric) -> MetricTable:
 
 
 def cells(values: Floats, recorded: Mask) -> list[Number | None]:
-    """Return one column, shape (T,), with None where not recorded and words where not finite."""
+    """Return one column, shape (T,), with None for values not recorded and words for values that are not finite."""
     column: list[Number | None] = values.tolist()
     for row in np.flatnonzero(~np.isfinite(values)).tolist():
         column[row] = encode_float(float(values[row])) if recorded[row] else None
@@ -91,7 +91,7 @@ def cells(values: Floats, recorded: Mask) -> list[Number | None]:
 
 
 def _write_csv(measurement: Measurement, sink: BinaryIO, progress: Progress | None = None) -> None:
-    """Write the long form as RFC 4180 has it: what was not recorded is an empty cell, what is not finite a word."""
+    """Write the long form as RFC 4180: values not recorded are empty cells, values that are not finite are words."""
     sink.write((",".join(COLUMNS) + "\n").encode())
     sink.writelines(_csv_lines(piece).encode() for piece in pieces(measurement, progress))
 
@@ -107,7 +107,7 @@ def _csv_lines(piece: SeriesPart) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return one cell, in quotes where it needs them.
+    """Return one cell, quoted if necessary.
 
     >>> quoted('a "b", c')
     '"a ""b"", c"'
@@ -117,7 +117,7 @@ def quoted(text: str) -> str:
 
 
 def _write_arrow(measurement: Measurement, sink: BinaryIO, progress: Progress | None = None) -> None:
-    """Write the long form with typed columns; null is not recorded, NaN is a number."""
+    """Write the long form with typed columns; null means not recorded, NaN is a number."""
     import pyarrow as pa
 
     described = schema(measurement)
@@ -127,7 +127,7 @@ def _write_arrow(measurement: Measurement, sink: BinaryIO, progress: Progress | 
 
 
 def schema(measurement: Measurement) -> Any:
-    """Return the types of the columns; the units stand in the metadata."""
+    """Return the types of the columns; the units are in the metadata."""
     import pyarrow as pa
 
     word = pa.dictionary(pa.int32(), pa.string())
@@ -138,7 +138,7 @@ def schema(measurement: Measurement) -> Any:
 
 
 def batches(measurement: Measurement, described: Any, progress: Progress | None = None) -> Iterator[Any]:
-    """Yield the long form as record batches; all of them number metrics and labels alike."""
+    """Yield the long form as record batches, all with the same numbering of metrics and labels."""
     import pyarrow as pa
 
     of_metric = _numbered([measured.name for measured in measurement.measured])
@@ -151,7 +151,7 @@ def batches(measurement: Measurement, described: Any, progress: Progress | None 
 
 
 def _numbered(words: list[str]) -> Callable[[str, int], Any]:
-    """Return a function that makes a column of one word repeated, out of a dictionary of all words."""
+    """Return a function that makes a column repeating one word, from a dictionary of all words."""
     import pyarrow as pa
 
     numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
@@ -164,7 +164,7 @@ def _numbered(words: list[str]) -> Callable[[str, int], Any]:
 
 
 def _write_parquet(measurement: Measurement, sink: BinaryIO, progress: Progress | None = None) -> None:
-    """Write the columns of the Arrow form, packed, as DuckDB, pandas and Polars read them, a row group at a time."""
+    """Write the columns of the Arrow form, compressed, as read by DuckDB, pandas and Polars, one row group at a time."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
@@ -182,9 +182,9 @@ def _write_parquet(measurement: Measurement, sink: BinaryIO, progress: Progress 
 
 
 def pieces(measurement: Measurement, progress: Progress | None = None, *, max_steps: int = 250_000) -> Iterator[SeriesPart]:
-    """Yield the long form that data programs like, a line for each step, metric and label.
+    """Yield the long form that data programs prefer: a line for each step, metric and label.
 
-    It has all metrics, each label from its first step to its last, at most `max_steps` steps at a time.
+    It covers all metrics, each label from its first step to its last, at most `max_steps` steps at a time.
     """
     total, done = sum(len(measured.series.labels) for measured in measurement.measured), 0
     for measured in measurement.measured:

@@ -1,4 +1,4 @@
-"""What a notebook shows of a report, a comparison and metrics: a short piece of HTML, in which names out of files are text."""
+"""A report, a comparison and metrics as a short piece of HTML for a notebook; names from files are always text."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -22,18 +22,18 @@ from ckaudit.reports.words import is_limited, not_judged, number, standing
 from ckaudit.wording import plural
 
 MAX_ROWS = 8
-"""Findings that are shown; the text and the JSON leave none out."""
+"""Maximum findings shown; the text and JSON forms omit none."""
 
 MAX_CAUSES, MAX_PAIRS, MAX_METRICS, MAX_RUNS = 3, 3, 60, 20
 
 WIDE, SMALL, LINE = (760, 250), (376, 200), (120, 22)
-"""Width and height of the loss, of a picture of a finding, and of a line in a table, in pixels."""
+"""Width and height, in pixels, of the loss, of a chart of a finding, and of a sparkline in a table."""
 
 CHIPS = {"sev0": "#b42318", "sev1": "#b42318", "sev2": "#93500b", "note": "#475467", "ok": "#067647"}
-"""Colours behind white words."""
+"""Background colours for white words."""
 
 WORDS = {"passed": "ok", "failed": "sev1", "worse": "sev1", "better": "ok", "same": "ok", "within noise": "ok"}
-"""Which of these a word of a comparison has; the others have that of sev2."""
+"""The colour of each comparison verdict; others have that of sev2."""
 
 COLOURS = (
     "--ink: currentColor; --dim: color-mix(in srgb, currentColor 75%, transparent); "
@@ -41,9 +41,9 @@ COLOURS = (
     "--bad: #d6451f; --watch: #b06a00; "
     "--c0: #0077bb; --c1: #d55e00; --c2: #00936b; --c3: #c26f9e; --c4: #8a7bdc; --c5: #a07800;"
 )
-"""A notebook is light or dark as its reader likes, and does not say which: ink is that of the text around."""
+"""A notebook may be light or dark and does not say which, so text and lines use the colour of the surrounding text."""
 
-# A notebook aligns and stripes the tables of data frames by rules that are stronger than a plain one.
+# A notebook aligns and stripes data frame tables by rules that override plain ones.
 LAYOUT = """
 max-width: 60rem; line-height: 1.45;
 p { margin: .4em 0; }
@@ -60,11 +60,11 @@ figcaption { font-size: .85em; } .dim { color: var(--dim); font-size: .85em; }
 """
 
 DECADES = 1e3
-"""A loss that spans more than so many times its lowest value is drawn by powers of ten."""
+"""A loss that spans more than this many times its lowest value is drawn on a logarithmic scale."""
 
 
 def audit(report: Report) -> str:
-    """Return the verdict, the loss, the first causes and the findings of a report, with their pictures."""
+    """Return the verdict, loss, first causes and findings of a report, with their charts."""
     word, colour = badge(report)
     parts = [
         tag("p", _chip(word, colour), " ", tag("b", report.verdict)),
@@ -81,7 +81,7 @@ def audit(report: Report) -> str:
 
 
 def comparison(compared: Comparison) -> str:
-    """Return the word, or what the gate says, the verdict, and of each pair the losses and what it came to."""
+    """Return the verdict word, or the gate's result, the verdict, and for each pair the losses and the result."""
     word = (compared.gate.outcome if compared.gate else compared.word).replace("_", " ")
     parts = [tag("p", _chip(word.upper(), WORDS.get(word, "sev2")), " ", tag("b", compared.verdict))]
     if compared.gate:
@@ -94,7 +94,7 @@ def comparison(compared: Comparison) -> str:
 
 
 def fleet(audited: Fleet) -> str:
-    """Return the verdict, what ill runs share, and the rows of those that are ill or could not be audited."""
+    """Return the verdict, what unhealthy runs share, and the rows of runs that are unhealthy or could not be audited."""
     shown, rest = listed_and_counted(audited, View(limit=MAX_RUNS))
     word = audited.severity or "ok"
     parts = [tag("p", _chip(word.upper(), word), " ", tag("b", audited.verdict))]
@@ -104,7 +104,7 @@ def fleet(audited: Fleet) -> str:
 
 
 def metrics(measurement: Measurement) -> str:
-    """Return the last value of each metric, and how it went."""
+    """Return the last value of each metric, and its course."""
     shown = measurement.measured[:MAX_METRICS]
     head = tag(
         "p",
@@ -120,7 +120,7 @@ def metrics(measurement: Measurement) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], short: Sequence[str] = ()) -> Markup:
-    """Return rows as a table of HTML, nothing where there are none; `short` are the columns that are not broken into lines."""
+    """Return rows as an HTML table, or nothing if there are none; cells of the columns in `short` are not wrapped."""
     if not rows:
         return Markup("")
     looks = ["short" if name in short else "long" if name in ("where", head[-1]) else "" for name in head]
@@ -137,7 +137,7 @@ def _whole(parts: Sequence[Markup]) -> str:
 
 @cache
 def _style() -> Markup:
-    """Return the styles of pictures, which hold for nothing else in the notebook."""
+    """Return the styles of charts, which affect nothing else in the notebook."""
     drawn = files("ckaudit.reports.svg").joinpath("picture.css").read_text(encoding="utf-8")
     return Markup(f".ckaudit {{ {COLOURS} {LAYOUT} {drawn} }}")
 
@@ -178,7 +178,7 @@ def _steps(finding: Finding) -> str:
     )
 
 
-# Pictures: the loss with its findings marked on it, the numbers in which the gravest are seen, the losses of two runs.
+# Charts: the loss with its findings marked, the numbers that show the most severe findings, the losses of two runs.
 def _pictures(report: Report) -> Iterator[Markup]:
     for chart in report.charts:
         if all(label.isdecimal() for label in chart.labels):
@@ -216,7 +216,7 @@ def _losses(pair: Pair) -> Iterator[Markup]:
 
 
 def _figure(chart: panels.Chart, size: tuple[int, int], names: Sequence[str] = ()) -> Markup:
-    """Return a chart under its title, nothing where it has fewer than two finite points."""
+    """Return a chart under its title, or nothing if it has fewer than two finite points."""
     if sum(finite(value) is not None for trace in chart.traces for value in trace.y) < 2:
         return Markup("")
     width, height = size
@@ -240,7 +240,7 @@ def _last(measured: MeasuredMetric) -> str:
 
 
 def _line(measured: MeasuredMetric) -> Markup:
-    """Return a metric of one place as a thin line; of several places how many there are."""
+    """Return a metric as a sparkline if it has one place, else the number of its places."""
     series = measured.series
     if len(series.labels) > 1:
         return tag("span", f"{len(series.labels)} places", class_="dim")

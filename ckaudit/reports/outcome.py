@@ -1,4 +1,4 @@
-"""The outcome of a report for a pipeline: passed, failed, or not judged; an exit code with the reason."""
+"""The outcome of a report for a pipeline: passed, failed, or not judged; an exit code with its reason."""
 
 from typing import NamedTuple
 
@@ -12,8 +12,8 @@ class ExitOutcome(NamedTuple):
 
     Attributes:
         code: 0 passed, 1 failed, 2 not judged.
-        reason: Why it was not judged; else empty.
-        is_empty: Whether it was not judged because nothing was there to judge by.
+        reason: Why it was not judged, else empty.
+        is_empty: Whether it was not judged because there was nothing to judge.
     """
 
     code: int
@@ -26,13 +26,13 @@ def outcome(
 ) -> ExitOutcome:
     """Return the outcome of a report.
 
-    A finding counts before anything that went missing: what is found is found. A check that broke is not a clean one.
+    Findings take precedence over anything that is missing. A check that broke does not count as clean.
 
     Args:
-        report: What was found and judged.
-        fail_on: The least grave severity that fails; None: what the report's policy says, else sev1.
-        require: vital: a report in which a vital check could not judge does not pass; None: what the report's policy says.
-        allow_empty: Whether a report that judged nothing is fine.
+        report: The report.
+        fail_on: The lowest severity that fails; None: that of the report's policy, else sev1.
+        require: vital: a report in which a vital check could not judge does not pass; None: as in the report's policy.
+        allow_empty: Whether a report that judged nothing passes.
     """
     failing = failing_severities(report, fail_on)
     if any(finding.severity in failing for finding in report.findings):
@@ -50,15 +50,16 @@ def outcome(
 
 
 def fleet_outcome(fleet: Fleet, *, fail_on: Severity, require: str | None = None, allow_empty: bool = False) -> ExitOutcome:
-    """Return the outcome of a fleet: a finding in any run counts before what is missing in another.
+    """Return the outcome of a fleet: a finding in any run takes precedence over what is missing in another.
 
-    A run that cannot be read is a finding of sev1 as a file is among other files; where there is no other, nothing was audited.
+    An unreadable run counts as a sev1 finding, like an unreadable file among others; if there is no other run, nothing was
+    audited.
 
     Args:
         fleet: The runs.
-        fail_on: The least grave severity that fails.
+        fail_on: The lowest severity that fails.
         require: vital: a run in which a vital check could not judge does not pass.
-        allow_empty: Whether runs in which nothing could be judged are fine, and a fleet without any.
+        allow_empty: Whether runs in which nothing could be judged pass, and a fleet without runs.
     """
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1]
     is_among_others = fleet.unchanged > 0 or any(run.status == "audited" for run in fleet.runs)
@@ -83,6 +84,6 @@ def fleet_outcome(fleet: Fleet, *, fail_on: Severity, require: str | None = None
 def _why_nothing(report: Report) -> str:
     if not report.files:
         return "no file was read"
-    from ckaudit.audit.vital_checks import is_nothing_vital_judged, limits  # with all metrics, which few reports need
+    from ckaudit.audit.vital_checks import is_nothing_vital_judged, limits  # imports all metrics, which few reports need
 
     return limits(report.vital) if is_nothing_vital_judged(report) else f"all {len(report.checks)} checks were skipped"

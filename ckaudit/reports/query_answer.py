@@ -1,4 +1,4 @@
-"""The answer to a question in SQL: a table on a screen, CSV, or JSON; the last two are written row by row."""
+"""The answer to an SQL query: a table on a screen, CSV, or JSON; the last two are written row by row."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -19,7 +19,7 @@ GAP = "  "
 
 
 def table(names: Sequence[str], rows: Iterator[Sequence[Any]], view: View) -> Iterator[str]:
-    """Yield the lines of a table of the first 200 rows, cut to the screen, and how many more there are."""
+    """Yield the lines of a table with the first 200 rows, cut to the screen, and how many more there are."""
     shown = [[printable(_text(cell, empty="-"), view) for cell in row] for row in islice(rows, MAX_ROWS)]
     more = sum(1 for _ in rows)
     heads = [printable(name, view) for name in names]
@@ -40,7 +40,7 @@ def table(names: Sequence[str], rows: Iterator[Sequence[Any]], view: View) -> It
 
 
 def _fitting(widths: list[int], room: int | None) -> list[int]:
-    """Return widths that fit the screen: the widest column gives way first."""
+    """Return widths that fit the screen: the widest column shrinks first."""
     while room and sum(widths) + len(GAP) * (len(widths) - 1) > room and max(widths) > LEAST:
         widest = max(range(len(widths)), key=widths.__getitem__)
         second = max([LEAST, *(width for width in widths if width < widths[widest])])
@@ -67,13 +67,13 @@ def _is_number(text: str) -> bool:
 
 
 def write_csv(names: Sequence[str], rows: Iterator[Sequence[Any]], sink: BinaryIO) -> None:
-    """Write RFC 4180: what is null is an empty cell, lists and maps are JSON."""
+    """Write RFC 4180: null is an empty cell, lists and maps are JSON."""
     sink.write((",".join(map(quoted, names)) + "\n").encode())
     sink.writelines((",".join(quoted(_text(cell, empty="")) for cell in row) + "\n").encode() for row in rows)
 
 
 def write_json(names: Sequence[str], rows: Iterator[Sequence[Any]], sink: BinaryIO) -> None:
-    """Write a list of objects, one a line; numbers that are not finite are words, as in every document."""
+    """Write a list of objects, one per line; numbers that are not finite are words, as in every document."""
     sink.write(b"[")
     for place, row in enumerate(rows):
         sink.write(b",\n" if place else b"\n")
@@ -82,7 +82,7 @@ def write_json(names: Sequence[str], rows: Iterator[Sequence[Any]], sink: Binary
 
 
 def _text(cell: Any, *, empty: str) -> str:
-    """Return a value as text: numbers as short as they can be read back."""
+    """Return a value as text: numbers in the shortest form that can be read back exactly."""
     if cell is None:
         return empty
     if isinstance(cell, bool):
@@ -95,7 +95,7 @@ def _text(cell: Any, *, empty: str) -> str:
 
 
 def _jsonable(cell: Any) -> Any:
-    """Return a value as JSON can hold it; text is made harmless where it is drawn, not here."""
+    """Return a value in a form that JSON can hold; text is made harmless on output, not here."""
     if isinstance(cell, dict):
         return {str(key): _jsonable(value) for key, value in cell.items()}
     if isinstance(cell, list | tuple):

@@ -1,4 +1,4 @@
-"""Parts of a report that several formats show alike: policy and baseline, derived numbers, the table of resume checkpoints."""
+"""Parts of a report that several formats share: policy and baseline, derived numbers, the table of resume checkpoints."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,28 +12,28 @@ from ckaudit.wording import plural
 
 DERIVED = ("divergence_step", "tau", "spike_flags", "grad_to_weight")
 CHECKPOINT_HEAD = ("step", "size", "written (UTC)", "took", "weights", "optimizer", "good", "lacks", "where")
-NUMBER_COLUMNS = frozenset({0, 1, 3, 4, 5})  # columns that are aligned to the right
+NUMBER_COLUMNS = frozenset({0, 1, 3, 4, 5})  # right-aligned columns
 MISSING_COLUMN = CHECKPOINT_HEAD.index("lacks")
 NOTHING = "-"
 
 
 def policy_sentences(report: Report, *, limit: int = 5) -> list[str]:
-    """Return the policy in force, how many findings do not count and why, and which entries of the baseline are stale.
+    """Return sentences on the policy in force, how many findings do not count and why, and stale entries of the baseline.
 
     Args:
-        report: What is to be drawn.
-        limit: Of stale entries so many are named; the others are only counted.
+        report: The report.
+        limit: Number of stale entries that are named; the others are only counted.
     """
     return [*_policy(report), *_counts(report), *_stale(report, limit)]
 
 
 def suppressed_of(report: Report, code: str) -> list[Suppressed]:
-    """Return what is left out of one rule's or violation's findings."""
+    """Return the suppressed findings of one rule or violation."""
     return [suppressed for suppressed in report.suppressed if suppressed.finding.code == code]
 
 
 def why_suppressed(suppressed: Suppressed) -> str:
-    """Return the reason for leaving a finding out, with its last day where there is one."""
+    """Return the reason for suppressing a finding, with its last day if there is one."""
     return suppressed.reason + (f" (until {suppressed.until})" if suppressed.until else "")
 
 
@@ -76,7 +76,7 @@ def _stale(report: Report, limit: int) -> Iterator[str]:
 
 # The four derived numbers in words.
 def derived_numbers(report: Report, *, missing: bool = False) -> list[tuple[str, str]]:
-    """Return name and value of each derived number that is known; with `missing`, the reason for each of the others too."""
+    """Return name and value of each known derived number; with `missing`, also the reason for each of the others."""
     derived = report.derived
     if derived is None:
         return []
@@ -119,7 +119,7 @@ def _ratio(ratio: GradToWeight) -> str:
 
 # The resume checkpoints as the cells of a table.
 def resume_checkpoints(report: Report) -> Sequence[ResumeCheckpoint]:
-    """Return the checkpoints of a report; none where the command looks for none."""
+    """Return the checkpoints of a report; empty if the command does not look for any."""
     return () if report.resume_checkpoints is UNSET else report.resume_checkpoints
 
 
@@ -144,7 +144,7 @@ def checkpoint_rows(checkpoints: Sequence[ResumeCheckpoint]) -> list[tuple[str, 
 
 
 def missing_parts(checkpoint: ResumeCheckpoint) -> str:
-    """Return what a checkpoint lacks, in words; a question mark where nothing of it could be read."""
+    """Return what a checkpoint lacks, in words; a question mark if nothing of it could be read."""
     return (", ".join(name.replace("_", " ") for name in checkpoint.absent) or NOTHING) if checkpoint.form else "?"
 
 

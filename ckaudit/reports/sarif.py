@@ -1,4 +1,4 @@
-"""SARIF 2.1.0, the OASIS format that code hosts and editors read."""
+"""SARIF 2.1.0, the OASIS format read by code hosts and editors."""
 
 import os
 from collections import Counter
@@ -16,11 +16,11 @@ from ckaudit.reports.report_sections import policy_sentences, why_suppressed
 from ckaudit.reports.view import PLAIN, View
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-RUN = "RUN"  # by which addresses in an audited folder elsewhere are resolved, as `originalUriBaseIds` has it
+RUN = "RUN"  # the base for addresses in an audited folder elsewhere, see `originalUriBaseIds`
 
 
 def render(report: Report, view: View = PLAIN) -> str:
-    """Return `report` as one SARIF run: a result per finding, a rule per code that has one."""
+    """Return `report` as one SARIF run: a result per finding, and a rule per code with results."""
     rules = _rules(report)
     places = {rule["id"]: index for index, rule in enumerate(rules)}
     seen: Counter[str] = Counter()
@@ -46,7 +46,7 @@ def render(report: Report, view: View = PLAIN) -> str:
 
 
 def _invocation(report: Report) -> dict[str, Any]:
-    """Return how the audit itself went: the checks that broke, and what a reader must know of the policy and what is missing."""
+    """Return how the audit itself went: the checks that broke, and notes on the policy and on what is missing."""
     broken = words.broken_checks(report.checks)
     invocation: dict[str, Any] = {
         "executionSuccessful": not broken,
@@ -60,7 +60,7 @@ def _invocation(report: Report) -> dict[str, Any]:
 
 
 def _findings_with_suppressions(report: Report) -> list[tuple[Finding, Suppressed | None]]:
-    """Return every finding, those that do not count at the end and with the word that says so."""
+    """Return every finding; those that do not count come last, with their suppression."""
     return [
         *((finding, None) for finding in report.findings),
         *((suppressed.finding, suppressed) for suppressed in report.suppressed),
@@ -68,9 +68,9 @@ def _findings_with_suppressions(report: Report) -> list[tuple[Finding, Suppresse
 
 
 def _state(report: Report, suppressed: Suppressed | None) -> dict[str, Any]:
-    """Return what a result is against the baseline, and the suppression of one that does not count.
+    """Return how a result compares with the baseline, and the suppression of one that does not count.
 
-    Stale entries are no results of the state "absent": a host that does not read states would open them again.
+    Stale entries are not given as results with the state "absent": a host that ignores states would reopen them.
     """
     state: dict[str, Any] = {}
     if report.baseline and (suppressed is None or suppressed.by == "baseline"):
@@ -82,7 +82,7 @@ def _state(report: Report, suppressed: Suppressed | None) -> dict[str, Any]:
 
 
 def _rules(report: Report) -> list[dict[str, Any]]:
-    """Return a rule for every code that has a result, in the order of codes; idle rules would only fill the host's list."""
+    """Return a rule for every code that has a result, in the order of codes; unused rules would only fill the host's list."""
     checks = {check.code: check for check in report.checks}
     rules: dict[str, dict[str, Any]] = {}
     for finding, _ in _findings_with_suppressions(report):
@@ -91,7 +91,7 @@ def _rules(report: Report) -> list[dict[str, Any]]:
 
 
 def _rule(finding: Finding, check: Check | None) -> dict[str, Any]:
-    """Return what a host shows beside a result: the title from the check, the level it can reach, the help."""
+    """Return what a host shows next to a result: the title from the check, the level it can reach, the help."""
     rule: dict[str, Any] = {
         "id": finding.code,
         "name": finding.name,
@@ -109,8 +109,8 @@ def _result(finding: Finding, index: int, view: View, seen: Counter[str]) -> dic
     Args:
         finding: What was found.
         index: Place of its rule among the run's rules.
-        view: The folder before files' addresses, and lines of findings that name no file.
-        seen: How often each fingerprint was given out; the count keeps equal findings apart.
+        view: The folder prefixed to file addresses, and the lines of findings that name no file.
+        seen: How often each fingerprint has been used; the count distinguishes equal findings.
     """
     mark = _fingerprint(finding)
     seen[mark] += 1
@@ -137,16 +137,16 @@ def _result(finding: Finding, index: int, view: View, seen: Counter[str]) -> dic
 
 
 def _fingerprint(finding: Finding) -> str:
-    """Return a hash of what stays the same when numbers, lines and wording change; of the start only its power of two."""
+    """Return a hash of what stays the same when numbers, lines and wording change; of the first step only its power of two."""
     octave = finding.first_step and finding.first_step.bit_length()
-    # Which of several places is the worst may change with every checkpoint; the first by name does not.
+    # The worst of several places may change with every checkpoint; the first by name does not.
     place = finding.where and min(finding.where, *finding.also) if finding.also else finding.where
     parts = (finding.code, finding.file, finding.pointer, place, octave)
     return sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def _artifact(file: str, base: str) -> dict[str, str]:
-    """Return the address of a file, or of the audited folder where `file` is empty: relative, unless it lies elsewhere."""
+    """Return the address of a file, or of the audited folder if `file` is empty: relative, unless it lies elsewhere."""
     if not base and _is_outside(file):
         return {"uri": _absolute(file)}
     if _is_outside(base):
@@ -155,7 +155,7 @@ def _artifact(file: str, base: str) -> dict[str, str]:
 
 
 def _is_outside(path: str) -> bool:
-    """Return whether a path leads out of the working folder, so that it has no relative address from there."""
+    """Return whether a path leads out of the working folder, so that it has no relative address."""
     return is_uri(path) or Path(path).is_absolute() or path.startswith(os.pardir)
 
 
@@ -164,12 +164,12 @@ def _absolute(path: str) -> str:
 
 
 def _quoted(path: str) -> str:
-    # Every colon is quoted too: in the first segment it would read as a scheme.
+    # Every colon is quoted too: in the first segment it would be read as a scheme.
     return quote(path, errors="surrogatepass")
 
 
 def _message(finding: Finding, cause: Diagnosis | None) -> dict[str, Any]:
-    """Return the sentence of a finding, with the likeliest cause and the first knob where there is one."""
+    """Return the sentence of a finding, with the likeliest cause and the first knob if there is one."""
     details = [f"{label} {text}" for label, text in (("expected", finding.expected), ("found", finding.found)) if text]
     place = f" at {finding.pointer}" if finding.pointer else ""
     sentence = finding.message + place + (f" ({'; '.join(details)})" if details else "")
@@ -179,5 +179,5 @@ def _message(finding: Finding, cause: Diagnosis | None) -> dict[str, Any]:
 
 
 def _text(text: str) -> dict[str, str]:
-    """Return a SARIF message; `[words](address)` out of a file must not become a link."""
+    """Return a SARIF message; `[words](address)` from a file must not become a link."""
     return {"text": visible(text).replace("](", "] (")}

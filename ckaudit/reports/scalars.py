@@ -1,4 +1,4 @@
-"""The scalars of a run as one file for other programs: Arrow, Parquet, CSV, and a CSV like the history of a W&B run."""
+"""The scalars of a run as one file for other programs: Arrow, Parquet, CSV, and a CSV in the style of a W&B run history."""
 
 import csv
 import io
@@ -19,20 +19,20 @@ FORMATS = (*FILES, *FOLDERS)
 
 
 def write(logged: LoggedScalars, format: str, sink: BinaryIO, progress: Progress | None = None) -> None:  # noqa: A002  its name
-    """Write the scalars of a run in one of `FILES`, a piece at a time; `progress` is called with lines done and in all."""
+    """Write the scalars of a run in one of `FILES`, piece by piece; `progress` is called with lines done and the total."""
     writers = {"parquet": _write_parquet, "arrow": _write_arrow, "csv": _write_csv, "wandb-csv": _write_wandb_csv}
     writers[format](logged, sink, progress)
 
 
 def write_folder(logged: LoggedScalars, format: str, folder: Path, progress: Progress | None = None) -> None:  # noqa: A002  its name
-    """Write the scalars of a run in one of `FOLDERS`, into a folder that is there."""
+    """Write the scalars of a run in one of `FOLDERS`, into an existing folder."""
     import_module(f"ckaudit.reports.{format}").write(logged, folder, progress)
 
 
 def _write_arrow(logged: LoggedScalars, sink: BinaryIO, progress: Progress | None = None) -> None:
-    """Write a column of numbers per name; null is not recorded, NaN was recorded as NaN.
+    """Write one column of numbers per name; null means not recorded, NaN was recorded as NaN.
 
-    Words stand in columns of their own, `name:text`, so that a name may hold both.
+    Words are in separate columns, `name:text`, so that a name may hold both.
     """
     import pyarrow as pa
 
@@ -43,7 +43,7 @@ def _write_arrow(logged: LoggedScalars, sink: BinaryIO, progress: Progress | Non
 
 
 def schema(logged: LoggedScalars) -> Any:
-    """Return the types of the columns; what the run is stands in the metadata."""
+    """Return the types of the columns; facts about the run are in the metadata."""
     import pyarrow as pa
 
     numbers = [(name, pa.float64()) for name in logged.numbers]
@@ -73,7 +73,7 @@ def batches(logged: LoggedScalars, described: Any, progress: Progress | None = N
 
 
 def _write_parquet(logged: LoggedScalars, sink: BinaryIO, progress: Progress | None = None) -> None:
-    """Write the columns of the Arrow form, packed, as DuckDB, pandas and Polars read them, a row group for each piece."""
+    """Write the columns of the Arrow form, compressed, as read by DuckDB, pandas and Polars, one row group per piece."""
     from pyarrow.parquet import ParquetWriter
 
     described = schema(logged)
@@ -83,17 +83,17 @@ def _write_parquet(logged: LoggedScalars, sink: BinaryIO, progress: Progress | N
 
 
 def _write_csv(logged: LoggedScalars, sink: BinaryIO, progress: Progress | None = None) -> None:
-    """Write the columns of the Arrow form; an empty cell is not recorded, nan was recorded as NaN, words stand in quotes."""
+    """Write the columns of the Arrow form; an empty cell was not recorded, nan was recorded as NaN, words are quoted."""
     described = schema(logged)
     write_rows(described.names, batches(logged, described, progress), sink)
 
 
 def write_rows(header: Iterable[str], pieces: Iterable[Any], sink: BinaryIO) -> None:
-    """Write a header line and record batches below it; each number as short as it can be read back exactly, no text a formula."""
+    """Write a header line followed by record batches; numbers in their shortest exact form, and no text acts as a formula."""
     from pyarrow.csv import WriteOptions, write_csv
 
     line = io.StringIO(newline="")
-    # That of pyarrow takes no quote in a name; this one puts into quotes what holds a character of its line end.
+    # pyarrow's writer accepts no quotes in a name; this one quotes whatever contains a character of its line end.
     csv.writer(line, lineterminator="\r\n").writerow(map(inert, header))
     sink.write((line.getvalue().removesuffix("\r\n") + "\n").encode(errors="backslashreplace"))
     for piece in pieces:
@@ -101,7 +101,7 @@ def write_rows(header: Iterable[str], pieces: Iterable[Any], sink: BinaryIO) -> 
 
 
 def _inert(piece: Any) -> Any:
-    """Return a record batch whose texts are no formulas."""
+    """Return a record batch in which no text acts as a formula."""
     import pyarrow as pa
 
     columns = [
@@ -114,10 +114,10 @@ def _inert(piece: Any) -> Any:
 
 
 def _write_wandb_csv(logged: LoggedScalars, sink: BinaryIO, progress: Progress | None = None) -> None:
-    """Write the history that counts, like that of W&B: `_step`, `_runtime`, `_timestamp`, then a column per name.
+    """Write the history that counts, in the style of W&B: `_step`, `_runtime`, `_timestamp`, then a column per name.
 
-    Its steps only rise, so that what a resume replaced has no place in it. Names keep their own spelling, and the column of
-    sessions before them tells a reader that they do.
+    Its steps only increase, so steps replaced by a resume are not in it. Names keep their own spelling; the column of sessions
+    before them tells readers so.
     """
     counted = logged.counted()
     described = schema(counted)
@@ -129,7 +129,7 @@ def _write_wandb_csv(logged: LoggedScalars, sink: BinaryIO, progress: Progress |
 
 
 def _first(counted: LoggedScalars) -> float:
-    """Return the first time that was logged."""
+    """Return the first time in the log."""
     return next(float(part.min()) for log in counted.sessions.values() for _, part in log.numbers["time"].joined())
 
 
@@ -141,6 +141,6 @@ def _history(piece: Any, names: list[str], started: list[float]) -> Any:
     for start in started:
         columns += [pc.subtract(piece["time"], start), piece["time"]]
         shown += ["_runtime", "_timestamp"]
-    numbered = [f"{index}" for index in range(len(names))]  # names may stand twice in a batch, and are written by hand
+    numbered = [f"{index}" for index in range(len(names))]  # names may occur twice in a batch, so they are written by hand
     named = [piece[name] for name in names]
     return pa.record_batch([*columns, piece["session"], *named], names=[*shown, EXPORT_SESSION, *numbered])

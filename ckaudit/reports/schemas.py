@@ -1,4 +1,4 @@
-"""The JSON Schemas of what commands print beside reports, made from the types and their docstrings."""
+"""The JSON Schemas of the documents that commands print besides reports, made from the types and their docstrings."""
 
 import inspect
 import json
@@ -29,14 +29,14 @@ MORE: dict[str, dict[str, type[msgspec.Struct]]] = {coverage.VERSION: {"counts":
 
 @cache
 def output_schema(version: str) -> dict[str, Any]:
-    """Return the JSON Schema 2020-12 of one document; the docstring of a type describes its members.
+    """Return the JSON Schema 2020-12 of one document; the docstring of each type describes its members.
 
     >>> output_schema("ck.autopsy.v1")["required"][:3]
     ['schema_version', 'tool', 'subject']
     """
     kind, more = DOCUMENTS[version], MORE.get(version, {})
     _, definitions = msgspec.json.schema_components([kind, *more.values()], ref_template="#/$defs/{name}")
-    definitions = json.loads(msgspec.json.encode(definitions))  # an empty default is a tuple here and a list on file
+    definitions = json.loads(msgspec.json.encode(definitions))  # an empty default is a tuple here and a list in a file
     for definition in definitions.values():
         _describe(definition)
     root = definitions.pop(kind.__name__)
@@ -68,7 +68,7 @@ def publish_outputs(folder: Path) -> None:
 
 
 def _describe(definition: dict[str, Any]) -> None:
-    """Give each member of a type its line of the docstring; what such a type has is always written."""
+    """Give each member of a type its line of the docstring; all members of such a type are always written."""
     text, _, members = inspect.cleandoc(definition.get("description", "")).partition("Attributes:\n")
     definition["description"] = " ".join(text.split())
     for name, description in ARGUMENT.findall(members):

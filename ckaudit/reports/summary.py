@@ -1,4 +1,4 @@
-"""A report for a pull request or a chat: of one run what triage says, of two runs both verdicts, both losses, which is better."""
+"""A report for a pull request or a chat: for one run its triage, for two runs both verdicts and losses and which is better."""
 
 import math
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def _beside(panels: Panels) -> Iterator[str]:
 
 
 def losses(chart: Chart) -> list[str]:
-    """Return the loss of both runs as a row of blocks each, on the same steps and the same scale."""
+    """Return the losses of both runs, each as a row of block characters, on the same steps and scale."""
     name = chart.traces[0].name
     traces = [trace for trace in chart.traces if trace.name == name]
     points = [

@@ -1,7 +1,7 @@
-"""TensorBoard event files: one for each session, as a trainer that resumes writes them; a resume says from which step on.
+"""TensorBoard event files: one per session, as written by trainers that resume; a resume gives its first step.
 
-Values are tensors of 64 bits, so that nothing is rounded; words are text under `name:text`. A line without a time has the
-wall time 0. The first event names the writer and the session, and `run.json` stands as text, so that all of it can be read back.
+Values are 64-bit tensors, so that nothing is rounded; words are text under `name:text`. A line without a time has the wall time
+0. The first event names the writer and the session, and `run.json` is stored as text, so that everything can be read back.
 """
 
 import struct
@@ -33,7 +33,7 @@ _CASTAGNOLI, _MASK = 0x82F63B78, 0xA282EAD8
 
 
 def write(logged: LoggedScalars, folder: Path, progress: Progress | None = None) -> None:
-    """Write event files into a folder that is there."""
+    """Write event files into an existing folder."""
     done, total = 0, logged.lines
     for number, session in enumerate(logged.sessions):
         with (folder / f"events.out.tfevents.{number:010d}.ckaudit.session{session}").open("wb") as sink:
@@ -55,7 +55,7 @@ def write(logged: LoggedScalars, folder: Path, progress: Progress | None = None)
 
 
 def _first_time(table: LineTable | None) -> float:
-    """Return the first time that was logged, 0 where there is none."""
+    """Return the first time in the log, or 0 if there is none."""
     if table is None or "time" not in table.names:
         return 0.0
     index = table.names.index("time")
@@ -83,7 +83,7 @@ def _lines(table: LineTable) -> bytes:
 
 
 def _alike(recorded: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], list[int]]]:
-    """Yield the rows that hold the same names, and these; rows with nothing but a time hold none."""
+    """Yield the rows that hold the same names, with these names; rows with only a time hold none."""
     if not len(recorded):
         yield np.arange(recorded.shape[1]), []
         return
@@ -93,14 +93,14 @@ def _alike(recorded: NDArray[np.bool_]) -> Iterator[tuple[NDArray[np.intp], list
 
 
 def _by_width(steps: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
-    """Yield places of steps that take the same number of bytes."""
+    """Yield the places of steps that need the same number of bytes."""
     widths = np.array([len(varint(_STEP, step)) for step in steps.tolist()])
     for width in np.unique(widths):
         yield np.flatnonzero(widths == width)
 
 
 def _events(tags: Sequence[str], steps: NDArray[np.int64], times: NDArray[np.float64], values: NDArray[np.float64]) -> Bytes:
-    """Return events of the same tags and length, shape (N, L): a pattern of one with the numbers put in."""
+    """Return events with the same tags and length, shape (N, L): a pattern for one event with the numbers inserted."""
     head = fixed(_WALL, b"\0" * 8)
     step = varint(_STEP, int(steps[0]))
     bodies = [_scalar(tag, double(0.0)) for tag in tags]
@@ -122,7 +122,7 @@ def _bytes(values: NDArray[np.float64]) -> Bytes:
 
 
 def _scalar(tag: str, value: bytes) -> bytes:
-    """Return a value of a summary whose last eight bytes are the number."""
+    """Return a summary value whose last eight bytes are the number."""
     tensor = varint(1, _DOUBLE) + field(2, b"") + field(6, value)
     metadata = field(1, field(1, b"scalars")) + varint(4, _SCALAR)
     return field(1, field(1, _text(tag)) + field(9, metadata) + field(8, tensor))
@@ -138,7 +138,7 @@ def _words(table: LineTable, times: NDArray[np.float64]) -> Iterator[tuple[int, 
 
 
 def _word(tag: str, text: bytes) -> bytes:
-    """Return a value of a summary that is text."""
+    """Return a summary value that is text."""
     metadata = field(9, field(1, field(1, b"text")) + varint(4, _TENSOR))
     tensor = varint(1, _STRING) + field(2, field(2, varint(1, 1))) + field(8, text)
     return field(1, field(1, _text(tag)) + metadata + field(8, tensor))
@@ -150,10 +150,10 @@ def _text(text: str) -> bytes:
 
 # Protocol buffer fields and TensorFlow records, for files that need no library to be written.
 #
-# A record is a length, its checksum, the bytes, and theirs: CRC-32C (Castagnoli, RFC 3720, appendix B.4), rotated by 15 bits
+# A record is a length, its checksum, the data, and its checksum: CRC-32C (Castagnoli, RFC 3720, appendix B.4), rotated by 15 bits
 # with a constant added, as in TensorFlow's record format.
 def varint(number: int, value: int) -> bytes:
-    """Return a field that holds a whole number from 0 on.
+    """Return a field that holds a nonnegative integer.
 
     >>> varint(2, 300).hex()
     '10ac02'
@@ -167,7 +167,7 @@ def fixed(number: int, value: bytes) -> bytes:
 
 
 def field(number: int, value: bytes) -> bytes:
-    """Return a field of bytes, a message within a message included."""
+    """Return a field of bytes; it may hold a nested message."""
     return bytes([number << 3 | 2]) + _varint(len(value)) + value
 
 

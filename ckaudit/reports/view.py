@@ -1,4 +1,4 @@
-"""View settings, the same for every renderer: width, colours, how much is said, what fails."""
+"""View settings, the same for all renderers: width, colours, level of detail, what fails."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """What the reader asked for and what the screen can do.
+    """What the reader asked for and what the screen supports.
 
     Attributes:
         verbose: Leave nothing out.
         quiet: Leave out what is not a finding.
-        base: Folder of the findings' files as seen from the reader's working folder, in `/`; empty: the same folder.
-        width: Columns of the screen; None where there is no screen, so nothing need be cut to fit.
+        base: Folder of the findings' files relative to the reader's working folder, with `/`; empty: the same folder.
+        width: Columns of the screen; None: there is no screen, so nothing needs to be cut.
         colour: Whether ANSI colours may be used.
         unicode: Whether characters beyond ASCII may be used.
-        pictures: Draw pictures.
-        limit: Equal findings shown before the rest are only counted.
-        fail_on: The least grave severity that is drawn as a failure; None: as `words.failing_severities` says.
-        places: File and line at which findings that name no file begin, where that was looked up.
+        pictures: Draw charts.
+        limit: Number of equal findings shown before the rest are only counted.
+        fail_on: The lowest severity that is shown as a failure; None: as in `words.failing_severities`.
+        places: File and line at which findings that name no file begin, if they were looked up.
     """
 
     verbose: bool = False
@@ -36,7 +36,7 @@ class View(NamedTuple):
     places: "Mapping[PlaceKey, Place]" = MappingProxyType({})
 
     def columns(self, narrowest: int = 40, widest: int = 110) -> int:
-        """Return how many columns to draw on: those of the screen within two limits, 100 where no screen says how many."""
+        """Return how many columns to use: those of the screen within two limits, or 100 if there is no screen."""
         return min(widest, max(narrowest, self.width or 100))
 
 

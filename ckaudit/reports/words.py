@@ -11,7 +11,7 @@ LIKELIHOOD = ((0.90, "very likely"), (0.66, "likely"), (0.33, "as likely as not"
 
 
 def number(value: Number, *, digits: int = 4) -> str:
-    """Return `value` with `digits` significant digits; a whole number that a float holds exactly stays whole.
+    """Return `value` with `digits` significant digits; an integer that a float holds exactly stays an integer.
 
     >>> number(0.000123456), number(1200.0), number(4915200.0), number("NaN")
     ('0.0001235', '1200', '4,915,200', 'NaN')
@@ -26,7 +26,7 @@ def number(value: Number, *, digits: int = 4) -> str:
 def likelihood(confidence: float) -> str:
     """Return confidence in words and as a number.
 
-    The words and their bounds are the likelihood scale of the IPCC (Mastrandrea et al. 2010, AR5 guidance note, table 1).
+    The words and their bounds are those of the IPCC likelihood scale (Mastrandrea et al. 2010, AR5 guidance note, table 1).
 
     >>> likelihood(0.87)
     'likely, 0.87'
@@ -36,12 +36,12 @@ def likelihood(confidence: float) -> str:
 
 
 def standing(diagnosis: Diagnosis) -> str:
-    """Return how likely a cause is, and whether it may be but a consequence of the first."""
+    """Return how likely a cause is, and whether it may just be a consequence of the first."""
     return likelihood(diagnosis.confidence) + ("; may follow from cause 1" if diagnosis.may_follow else "")
 
 
 def interval(finding: Finding) -> str:
-    """Return the steps of a finding, or an empty string where it has none.
+    """Return the steps of a finding, or an empty string if it has none.
 
     >>> interval(Finding(code="A", name="a", severity="note", message="", first_step=5, last_step=9, worst_step=7))
     'steps 5-9, worst 7'
@@ -55,31 +55,31 @@ def interval(finding: Finding) -> str:
 
 
 def unexplained(report: Report) -> list[Finding]:
-    """Return the findings that no diagnosis accounts for."""
+    """Return the findings that no diagnosis explains."""
     explained = {code for diagnosis in report.diagnoses for code in diagnosis.explains}
     return [finding for finding in report.findings if finding.code not in explained]
 
 
 def rest_title(report: Report) -> str:
-    """Return the heading over the findings that no diagnosis accounts for: notes need none."""
+    """Return the heading for the findings that no diagnosis explains: notes need none."""
     only_notes = all(finding.severity == "note" for finding in unexplained(report))
     return "Findings" if not report.diagnoses else "Also noted" if only_notes else "Not explained by these"
 
 
 def by_severity(findings: Iterable[Finding]) -> str:
-    """Return counts, gravest first, such as `3 sev1, 1 note`."""
+    """Return counts, most severe first, such as `3 sev1, 1 note`."""
     counts = Counter(finding.severity for finding in findings)
     return ", ".join(f"{counts[severity]:,} {severity}" for severity in SEVERITIES if counts[severity])
 
 
 def by_code(findings: Iterable[Finding]) -> list[tuple[Severity, str, str, int]]:
-    """Return severity, code, name and count of each kind of finding, gravest first, then by code."""
+    """Return severity, code, name and count of each kind of finding, most severe first, then by code."""
     counts = Counter((SEVERITIES.index(finding.severity), finding.code, finding.name) for finding in findings)
     return [(SEVERITIES[rank], code, name, count) for (rank, code, name), count in sorted(counts.items())]
 
 
 def skipped(report: Report) -> list[tuple[str, list[Check]]]:
-    """Return the checks that were not judged, by reason, the commonest reason first."""
+    """Return the checks that were not judged, grouped by reason, the most common reason first."""
     groups: dict[str, list[Check]] = {}
     for check in report.checks:
         if check.outcome == "skipped":
@@ -98,12 +98,12 @@ def not_judged(report: Report) -> str:
 
 
 def advice(report: Report) -> list[str]:
-    """Return what would let more vital checks judge, where one could not; nothing where all that apply could."""
+    """Return what would let more vital checks judge, if one could not; empty if all applicable ones could."""
     return [f"to judge more: {report.to_judge_more}"] if report.judged != "all" and report.to_judge_more else []
 
 
 def is_limited(report: Report) -> bool:
-    """Tell whether a report found no illness, and not every vital check could look for one: notes do not make up for that."""
+    """Tell whether a report found no illness while not every vital check could judge; notes do not count as illness."""
     return not report.is_ill and report.judged in ("limited", "nothing")
 
 
@@ -117,12 +117,12 @@ def limits(report: Report) -> list[str]:
 
 
 def level(severity: Severity) -> str:
-    """Return the word that SARIF and GitHub share for a severity: error, warning or note."""
+    """Return the word that SARIF and GitHub use for a severity: error, warning or note."""
     return {"sev0": "error", "sev1": "error", "sev2": "warning", "note": "note"}[severity]
 
 
 def located(finding: Finding, base: str = "") -> str | None:
-    """Return the file of a finding as seen from the reader's working folder, or None where it has no file."""
+    """Return the file of a finding relative to the reader's working folder, or None if it has no file."""
     if finding.file is None:
         return None
     return f"{base.rstrip('/')}/{finding.file}" if base else finding.file
@@ -138,9 +138,9 @@ def path_line(path: list[str], *, unicode: bool) -> str:
 
 
 def failing_severities(report: Report, fail_on: Severity | None = None) -> tuple[Severity, ...]:
-    """Return the severities that fail: from `fail_on` on, without it from what the report's policy says, else from sev1.
+    """Return the severities that fail: from `fail_on` up, or from that of the report's policy, else from sev1.
 
-    Of a comparison all answers that count do, which are its findings but for notes.
+    For a comparison all answers that count fail, which are its findings except notes.
     """
     usual: Severity = "sev2" if report.command in ("diff", "gate") else "sev1"
     fails_from = fail_on or (report.policy and report.policy.fail_on) or usual

@@ -1,4 +1,4 @@
-"""Which way attention is to look, by what the run says of its layers, or else by their names."""
+"""The direction in which each attention layer may look, from run.json or else from the layer's name."""
 
 from collections.abc import Iterable, Mapping
 
@@ -20,11 +20,11 @@ def layer_of(head: str) -> str:
 
 
 def directions_of(layers: Iterable[str], facts: Manifest | None) -> dict[str, AttentionDirection | None]:
-    """Return which way each layer is to look: as run.json says, else as its name does; None where it is not known.
+    """Return the attention direction of each layer, from run.json or else from its name; None where it is unknown.
 
-    An encoder's name alone does not make a layer bidirectional: a language model may be built of encoder layers and a causal
-    mask. It does beside layers that are a decoder's, look across or are to be causal. Nor does an attribute that says "not
-    causal", which is often a word to the kernel alone, in a stack whose other layers are causal or have a prefix.
+    A layer with an encoder's name counts as bidirectional only if the model also has layers that are not bidirectional: a
+    language model may be built of encoder layers and a causal mask. A "bidirectional" attribute does not count in a stack that
+    also has causal or prefix layers, because the attribute is often meant for the kernel alone.
     """
     layers = [*layers]
     given: Mapping[str, AttentionDirection] = {} if facts is None or facts.attention is UNSET else facts.attention
@@ -40,22 +40,22 @@ def directions_of(layers: Iterable[str], facts: Manifest | None) -> dict[str, At
 
 
 def is_encoder_decoder(facts: Manifest | None) -> bool:
-    """Tell whether a model has an encoder and a decoder: all that it is to say may follow from what it reads."""
+    """Tell whether a model has an encoder and a decoder, so that its whole output may follow from its input."""
     names = () if facts is None or facts.tensors is UNSET else facts.tensors
     words = {word for name in names for word in name.lower().split(".")}
     return all(any(side.search(word) for word in words) for side in (ENCODER, DECODER))
 
 
 def may_be_causal(heads: Series, facts: Manifest | None, *, next_token: bool = False) -> Series:
-    """Return the heads that may have to keep to the past: not those of encoders or looking across.
+    """Return the heads that may have to be causal: all but those of bidirectional and cross-attention layers.
 
-    What a prefix reads both ways is not counted as looking ahead, so that the layers of a prefix are among them. Where every
-    layer looks both ways by its own word, and still the targets are the next tokens, each of them has to be causal: there is
-    nothing else for it to read.
+    Prefix layers are included, because the attention within a prefix does not count as looking ahead. If run.json or the names
+    make every layer bidirectional and the targets are the next tokens, all heads are returned: such a model has no other input
+    and must be causal.
 
     Args:
         heads: A value per head, labels such as "decoder.layers.0.self_attn/head.3".
-        facts: What run.json says.
+        facts: Contents of run.json.
         next_token: Whether the targets are known to be the next tokens.
     """
     ways = directions_of(dict.fromkeys(map(layer_of, heads.labels)), facts)
@@ -65,33 +65,34 @@ def may_be_causal(heads: Series, facts: Manifest | None, *, next_token: bool = F
 
 
 def prefix_heads(heads: Series, facts: Manifest | None) -> frozenset[str]:
-    """Return the heads whose layer has a prefix that is read both ways."""
+    """Return the heads of layers with prefix attention."""
     ways = directions_of(dict.fromkeys(map(layer_of, heads.labels)), facts)
     return frozenset(head for head in heads.labels if ways[layer_of(head)] == "prefix")
 
 
 def causal_heads(heads: Series, facts: Manifest | None) -> frozenset[str]:
-    """Return the heads that are known to have to keep to the past."""
+    """Return the heads of layers that are known to be causal."""
     ways = directions_of(dict.fromkeys(map(layer_of, heads.labels)), facts)
     return frozenset(head for head in heads.labels if ways[layer_of(head)] == "causal")
 
 
 def decoder_heads(heads: Series, facts: Manifest | None) -> frozenset[str]:
-    """Return the heads of a decoder by its name, whose layers neither look across nor say that they look both ways."""
+    """Return the heads of layers that are named as a decoder's and are causal or of unknown direction."""
     ways = directions_of(dict.fromkeys(map(layer_of, heads.labels)), facts)
     decoding = {layer for layer, way in ways.items() if way in (None, "causal") and any(map(DECODER.search, layer.split(".")))}
     return frozenset(head for head in heads.labels if layer_of(head) in decoding)
 
 
 def masked_stacks(mass: Series, *, max_mass: float) -> frozenset[str]:
-    """Return the heads in whose stack of layers a causal mask shows: layers whose names differ by numbers alone are a stack.
+    """Return the heads in stacks of layers that show a causal mask; layers whose names differ only in numbers form a stack.
 
-    It shows in a head that gives later tokens exactly nothing, and in a layer of which all heads give them no more than
-    rounding leaves. A single head that hardly looks ahead shows none: it may have learnt to look back.
+    A stack shows a mask if one head gives later tokens a weight of exactly zero at a checkpoint, or if all heads of a layer give
+    them no more than rounding at a checkpoint. A single head with a small weight on later tokens shows no mask: it may have
+    learnt to look back.
 
     Args:
         mass: Weight on later tokens, shape (T, H).
-        max_mass: What rounding leaves of it.
+        max_mass: Weight that rounding may leave.
     """
     little = np.asarray(mass.finite & (mass.values <= max_mass))
     none: Mask = np.any(mass.finite & (mass.values == 0), axis=0)
@@ -104,15 +105,16 @@ def masked_stacks(mass: Series, *, max_mass: float) -> frozenset[str]:
 
 
 def mask_changes(mass: Series, heads: frozenset[str], *, max_mass: float) -> Mask:
-    """Return the checkpoints at which heads of a stack look ahead by intent, shape (T, H): a model that is trained in turns.
+    """Return the checkpoints at which heads of a stack look ahead because the mask alternates, shape (T, H).
 
-    Such a model reads both ways in some batches and in order in others, in all layers at once. A mask that is lost stays
-    lost: a stack that looks ahead in every layer and at a later checkpoint in none has changed its mask.
+    Such a model is trained with bidirectional attention in some batches and causal attention in others, in all layers at once. A
+    lost mask stays lost. So a stack that looks ahead in every layer and at a later checkpoint in no layer has an alternating
+    mask.
 
     Args:
         mass: Weight on later tokens, shape (T, H).
-        heads: Heads that nothing says are to be causal.
-        max_mass: What rounding leaves of it.
+        heads: Heads that nothing says must be causal.
+        max_mass: Weight that rounding may leave.
     """
     ahead = np.nan_to_num(mass.values) > max_mass
     changes = np.zeros(ahead.shape, bool)

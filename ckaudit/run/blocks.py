@@ -1,11 +1,11 @@
-"""Columns of millions of rows in blocks: what an expression needs on the way takes as much memory as one block."""
+"""Blockwise evaluation of long columns: temporary arrays take only the memory of one block."""
 
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
 BLOCK_ROWS = 2**15
-"""As many rows as stay in the processor's cache with what is computed of them."""
+"""Rows that fit into the processor's cache together with their temporary arrays."""
 
 
 def blocks(count: int, *, size: int = BLOCK_ROWS) -> Iterator[slice]:
@@ -18,12 +18,13 @@ def blocks(count: int, *, size: int = BLOCK_ROWS) -> Iterator[slice]:
 
 
 def by_blocks(function: Callable[..., np.ndarray], *columns: np.ndarray, dtype: type = float) -> np.ndarray:
-    """Return what a function makes of columns of the same length, whose row depends on the same row of each alone.
+    """Return the result of a row-wise function over columns of the same length, computed block by block.
 
     Args:
-        function: Takes the rows of a block of each column, and returns as many.
-        columns: Of the same shape.
-        dtype: Type of what it returns.
+        function: Takes a block of rows of each column, and returns as many rows; each depends on the same row of the columns
+            alone.
+        columns: Arrays of the same shape.
+        dtype: Element type of the result.
 
     >>> by_blocks(np.add, np.arange(3.0), np.ones(3)).tolist()
     [1.0, 2.0, 3.0]

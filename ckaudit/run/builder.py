@@ -1,4 +1,4 @@
-"""Builds a run from checkpoints, document by document, wherever they come from, or from the table of another program."""
+"""Builds a run from checkpoints, one document at a time, or from the table of an importer."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -36,15 +36,15 @@ TRIGGERS = frozenset(get_args(Trigger))
 
 CHECK_EVERY = 32  # checkpoints
 
-CHECK_FROM = 2**22  # bytes of columns that any machine has
+CHECK_FROM = 2**22  # bytes of columns that fit on any machine
 
 
 class RunBuilder:
     """Gathers the wanted paths over all checkpoints.
 
     Attributes:
-        fill: Scalars that stand in checkpoints.
-        stride: Samples of weights are read of every so many checkpoints that hold them.
+        fill: Scalars that checkpoints hold.
+        stride: Every how many checkpoints weight samples are read.
     """
 
     def __init__(self, paths: frozenset[str]) -> None:
@@ -67,23 +67,23 @@ class RunBuilder:
 
     @property
     def decoder(self) -> msgspec.json.Decoder[Any]:
-        """Reads the next checkpoint's text, and keeps the wanted paths only."""
+        """Decoder of the next checkpoint, which keeps only the wanted paths."""
         is_due = self._since_samples is None or self._since_samples + 1 >= self.stride
         return decoder(self._paths if is_due else self._paths_without_samples)
 
     @property
     def wants_rank_facts(self) -> bool:
-        """Whether anything is wanted that stands in the ranks' own files."""
+        """Whether any wanted path is stored in the per-rank files."""
         return "rank_facts" in self._sections
 
     @property
     def steps(self) -> Steps:
-        """Steps of the checkpoints, rising, each once."""
+        """Steps of the checkpoints, sorted and without duplicates."""
         return merged_steps(np.array(self._steps, np.int64))
 
     @property
     def notes(self) -> list[str]:
-        """A sentence on each trigger that the contract does not know, and on tensors that were left out."""
+        """Notes on triggers that the contract does not know, and on tensors that were left out."""
         return [
             f'trigger "{word[:60]}" is no word of ck.analysis.v1: it stands in {len(steps)} '
             f"checkpoint{'s' if len(steps) > 1 else ''} since step {min(steps)}, and is read as an event"
@@ -92,11 +92,11 @@ class RunBuilder:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """What asked for checkpoints, by step."""
+        """Events that triggered checkpoints, sorted by step."""
         return tuple(sorted(self._events, key=lambda event: event.step))
 
     def series(self) -> dict[str, Series]:
-        """Return what was gathered by path."""
+        """Return the gathered series by path."""
         return {path: collector.series("1") for path, collector in self._collectors.items()}
 
     def grids(self) -> dict[str, Grids]:
@@ -104,7 +104,7 @@ class RunBuilder:
         return {path: collector.grids() for path, collector in self._grids.items()}
 
     def take(self, document: Any) -> None:
-        """Add one checkpoint, as `decoder` reads it."""
+        """Add one checkpoint, decoded by `decoder`."""
         step = document.step
         self._steps.append(step)
         self._fill(step, document)
@@ -125,7 +125,7 @@ class RunBuilder:
                 columns = self._collect_tensors(step, section, self._budget.fitting(section, part), members)
                 if section == "weights" and any(path.rpartition(".")[2] in columns for path in WEIGHT_SAMPLES):
                     self._since_samples = 0
-                # Where it was measured how far the weights have come, no grid need tell.
+                # Measured weight deltas make weight grids unnecessary.
                 if section != "weights" or getattr(document, "weight_deltas", UNSET) is UNSET:
                     self._collect_grids(step, section, columns)
             else:
@@ -134,7 +134,7 @@ class RunBuilder:
             self._fit_memory()
 
     def _fit_memory(self) -> None:
-        """Move the columns to disk where they have become too large for memory."""
+        """Move the columns to disk if they exceed the memory budget."""
         size = sum(collector.size for collector in self._collectors.values())
         if size > CHECK_FROM and size > column_budget():
             for collector in self._collectors.values():
@@ -148,9 +148,9 @@ class RunBuilder:
     def _collect_tensors(
         self, step: int, section: str, part: dict[str, Any], members: list[tuple[str, ColumnCollector]]
     ) -> dict[str, Column]:
-        """Collect a row of each field of a section that has an entry for each tensor or layer; return its columns."""
+        """Collect one row of each field of a section with an entry per tensor or layer; return the section's columns."""
         names, columns = tuple(part), columns_of(part)
-        # Names come anew with every file: one set of them is compared once, and kept for all columns.
+        # Each file brings new name objects. One comparison per section lets all columns share the same tuple.
         if names == self._names.get(section):
             names = self._names[section]
         self._names[section] = names
@@ -166,7 +166,7 @@ class RunBuilder:
                 collector.add(step, self._names[section], columns[field])
 
     def _collect_fields(self, step: int, part: Any, members: list[tuple[str, ColumnCollector]]) -> None:
-        """Collect the fields of a section that has no entries, or of the document itself."""
+        """Collect the fields of a section without entries, or of the document itself."""
         for rest, collector in members:
             value = getattr(part, rest) if rest else part
             if collector.path in NAMES and isinstance(value, list):
@@ -180,7 +180,7 @@ class RunBuilder:
                 collector.add(step, (collector.path,), (value,))
 
     def _open_box(self, box: Any, members: list[tuple[str, ColumnCollector]]) -> None:
-        """Collect a row of each step of a black box; of boxes that overlap, the first has it."""
+        """Collect a row for each step of a black box; where boxes overlap, the first one counts."""
         for rest, collector in members:
             columns = getattr(box, rest.removesuffix(".*")) or {}
             names = tuple(columns)
@@ -197,7 +197,7 @@ class RunBuilder:
 
 
 def _by_section(collectors: Mapping[str, T]) -> dict[str, list[tuple[str, T]]]:
-    """Return the fields that are wanted of each section, with their collectors."""
+    """Return the wanted fields of each section, with their collectors."""
     sections: dict[str, list[tuple[str, T]]] = {}
     for path, collector in collectors.items():
         section, _, rest = path.partition(".")
@@ -215,16 +215,16 @@ def run_of_table(
     notes: Iterable[str] = (),
     logs: SessionLogs | None = None,
 ) -> Run:
-    """Return the run that lines and checkpoints describe.
+    """Return the run that a table of log lines and checkpoints describes.
 
     Args:
-        name: What the user called it.
-        table: The lines.
+        name: Name of the run, as the user wrote it.
+        table: The log lines.
         documents: Checkpoints, each with a `step` and sections as in a file.
-        reads: Paths into the checkpoints that are wanted; default: every number but grids and histograms.
+        reads: Wanted paths into the checkpoints; default: every number but grids and histograms.
         manifest: What is known of the run as a whole.
-        notes: What a reader must know of how it was read.
-        logs: Gathers the lines of each session by itself, for who wants them so.
+        notes: Notes on how the run was read.
+        logs: Gathers the lines of each session separately, for callers that need them.
     """
     builder = RunBuilder(frozenset(every_path() if reads is None else reads))
     for document in documents:

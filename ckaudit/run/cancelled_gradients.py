@@ -1,4 +1,4 @@
-"""Gradients that are no sign of an illness: those that cancel by construction, and those not finite that were never applied."""
+"""Gradients that do not show a problem: those that cancel by construction, and non-finite ones that were never applied."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -22,32 +22,32 @@ def cancelled(
     rounding: float = 1e-4,
     rounding_half: float = 2**-8,
 ) -> frozenset[str]:
-    """Return the tensors whose gradient cancels out, by what is known of them or by the weight beside them.
+    """Return the tensors whose gradient cancels, from what is known of them or from the weight of the same module.
 
-    A bias adds up what its own module's weight multiplies with the input. Where the weight has a gradient and the bias has
-    none above rounding, the path is open and the parts of the sum cancel: behind it, a normalization subtracts what
-    is the same everywhere, a softmax is blind to it, or a loss of distances takes the difference of two outputs.
+    The gradient of a bias is a sum of the output gradients that also enter the gradient of its module's weight. If the weight has
+    a gradient and the bias has none above rounding, the path is open and the terms of the sum cancel: a later normalization
+    subtracts what is the same everywhere, a softmax ignores it, or a distance loss takes the difference of two outputs.
 
     Args:
         gradient: Gradient norms, shape (T, P).
         table: What is known of the tensors.
         types: Element types of weights and module outputs, as `element_type` numbers them.
-        rounding: What float32 leaves of a sum that cancels, relative to the weight's gradient (measured: up to 1.4e-6).
-        rounding_half: The same where the model computes in half precision: the place of a bfloat16 (measured: up to 1.4e-3,
-            while other biases have 0.06 and more).
+        rounding: What float32 leaves of a cancelling sum, relative to the weight's gradient (measured: up to 1.4e-6).
+        rounding_half: The same where the model computes in half precision: the place of a bfloat16 (measured: up to 1.4e-3, while
+            other biases have 0.06 and more).
     """
     known = frozenset(name for name in table.facts if table.no_gradient_reason(name) is not None)
     if gradient is None:
         return known
     known |= {name for name in gradient.labels if table.no_gradient_reason(name) is not None}
-    # What the first forward pass did not use may be used later.
+    # A later forward pass may use what the first one did not.
     late = {name for name in known & {*gradient.labels} if table.no_gradient_reason(name) == "unused"}
     is_half_precision = types is not None and bool(np.isin(types.values[types.finite], HALF_TYPES).any())
     return _vanishing(gradient, table, rounding_half if is_half_precision else rounding) | known - late
 
 
 def half_precision_gains(names: Sequence[str], table: TensorTable, types: Series | None) -> frozenset[str]:
-    """Return the gains of normalizations that are kept in half precision: an update of 1 below 0.002 rounds to none there."""
+    """Return the normalization gains stored in half precision: an update of a gain of 1 by less than 0.002 is rounded away."""
     if types is None:
         return frozenset()
     half = {
@@ -57,10 +57,10 @@ def half_precision_gains(names: Sequence[str], table: TensorTable, types: Series
 
 
 def waiting_factors(slow: Mask, labels: Sequence[str]) -> Mask:
-    """Return where query and key stand still together while the value beside them moves, shape (T, P).
+    """Return where query and key both stand still while the value of the same attention moves, shape (T, P).
 
-    Logits are products of the two. As long as all keys look alike neither has a gradient to speak of, and under plain descent
-    both wait, though the path through the values is open.
+    Attention logits are products of query and key. As long as all keys are alike, both have almost no gradient. Under plain
+    gradient descent both then stand still, although the path through the values is open.
 
     Args:
         slow: Whether a tensor stands still, shape (T, P).
@@ -75,9 +75,9 @@ def waiting_factors(slow: Mask, labels: Sequence[str]) -> Mask:
 
 
 def left_out(gradient: Series, table: TensorTable, types: Series | None = None) -> list[str]:
-    """Return the sentence on the trainable tensors that rules leave out since no gradient is to be expected; none without any.
+    """Return a note on the trainable tensors that rules skip because they should have no gradient; an empty list if none.
 
-    One that is known to have no gradient and has one all the same is not counted.
+    A tensor that should have no gradient but has one is not counted.
     """
     without_gradient = cancelled(gradient, table, types)
     vanishing = _vanishing(gradient, table, 2**-8)
@@ -99,10 +99,11 @@ def left_out(gradient: Series, table: TensorTable, types: Series | None = None) 
 
 
 def _vanishing(gradient: Series, table: TensorTable, rounding: float) -> frozenset[str]:
-    """Return the biases that seldom have a gradient above rounding while the weight of their module has one.
+    """Return the biases whose gradient is mostly no more than rounding while the weight of their module has one.
 
-    Rounding leaves something now and then, and so does a unit that switches on or off for some rows. Of what is exactly zero at
-    every checkpoint though its part of the graph is known, and not autograd's, the backward pass is missing.
+    Now and then rounding leaves a remainder, and so does a unit that switches on or off for some rows. A bias is not returned if
+    its gradient is exactly zero at every checkpoint and its graph is recorded without a node of autograd: its backward pass is
+    missing.
     """
     columns = {name: place for place, name in enumerate(gradient.labels)}
     vanishing = set()
@@ -119,9 +120,9 @@ def _vanishing(gradient: Series, table: TensorTable, rounding: float) -> frozens
 
 
 def unexplained_zero_gradients(gradient: Series, table: TensorTable) -> frozenset[str]:
-    """Return the biases that are left out though they never have a gradient and no operator is recorded that could make one.
+    """Return the biases that are left out although they never have a gradient and no operator is recorded that explains it.
 
-    Their parts cancel exactly, as in a loss of distances, or nobody wrote their backward pass: only the program tells.
+    Either their terms cancel exactly, as in a distance loss, or the backward pass is missing; only the training code can tell.
     """
     unknown = [name for name in _vanishing(gradient, table, 2**-8) if name not in table.facts and _is_zero(gradient, name)]
     return frozenset(name for name in unknown if table.no_gradient_reason(name) is None)
@@ -134,17 +135,17 @@ def _is_zero(gradient: Series, name: str) -> bool:
 
 
 def never_applied(norm: Series) -> Mask:
-    """Tell which gradient norms that were not finite cannot have reached the weights, shape (T, P).
+    """Tell which non-finite gradient norms cannot have been applied to the weights, shape (T, P).
 
-    A gradient that is not finite makes weights so if it is applied, and weights that are not finite never give a finite
-    gradient again. Where one comes later, the update was left out, as a loss scaler does it. At the end of the record, where
-    nothing comes later, as many in a row count as were left behind before.
+    Applying a non-finite gradient makes the weights non-finite, and such weights never give a finite gradient again. If a finite
+    gradient follows later, the update was skipped, as a loss scaler does. At the end of the log, where no finite gradient can
+    follow, up to as many in a row count as skipped as were skipped in a row before.
     """
     return _left_behind(norm.nonfinite, norm.finite & (norm.values > 0))
 
 
 def never_applied_counts(count: Series) -> Mask:
-    """Do as `never_applied` for counts of elements of a gradient that are not finite, shape (T, P)."""
+    """Do the same as `never_applied` for counts of non-finite gradient elements, shape (T, P)."""
     return _left_behind(count.nonfinite | (count.finite & (count.values > 0)), count.finite & (count.values == 0))
 
 

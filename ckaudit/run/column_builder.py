@@ -1,4 +1,4 @@
-"""Columns of numbers from checkpoints, by paths such as "gradients.*.norm"; decoders skip all that no path asks for."""
+"""Columns of numbers from checkpoints, by paths such as "gradients.*.norm"; decoders skip everything that no path asks for."""
 
 import struct
 import weakref
@@ -28,7 +28,7 @@ WEIGHT_GRID = "weights.*.sampled_grid_32x32"
 GRIDS = ("attention.*.sampled_qk_grid_32x32_per_head", "attention.*.sampled_qk_grid_32x32", WEIGHT_GRID)
 """Matrices that a metric may ask for."""
 WEIGHT_SAMPLES = frozenset({WEIGHT_GRID, "weights.*.percentiles"})
-"""What shows how far weights have come where nobody measured it: most of the text of some writers."""
+"""Samples that show how far weights have moved where no deltas are measured; they are most of the text of some writers' files."""
 WORDS = (
     "attention.*.kind_per_head",
     "weights.*.dtype",
@@ -38,27 +38,27 @@ WORDS = (
     "optimizer.name",
     "loss_function.function",
 )
-"""Words that a metric may ask for: one of a known list is read as its place there, any other as a number made of it."""
+"""Fields that hold words. A word of a known list is read as its index there, any other as a checksum."""
 NAMES = ("optimizer.trainable_without_optimizer", "optimizer.written")
-"""Lists of names that a metric may ask for: how many there are, and a column of ones for each."""
+"""Fields that hold lists of names. Each becomes a column with their count, and a column of ones per name."""
 
 GROUPS = "optimizer.groups"
-"""The learning rate of each parameter group, as a checkpoint has it: a column for each, or the only one."""
+"""The learning rate of each parameter group of a checkpoint: a column per group, or a single column."""
 
 BOX = ("history.gradient_norms.*",)
-"""What a metric may ask of the black boxes: a row of each step that they hold, whichever checkpoint has it."""
+"""Paths into the black boxes. Each step of a box becomes a row, whichever checkpoint holds it."""
 
 Labels = tuple[str, ...]
 
 
 @cache
 def fields(kind: type[Struct]) -> dict[str, Any]:
-    """Return a type's fields with their types, constraints included."""
+    """Return the fields of a type with their types, constraints included."""
     return get_type_hints(kind, include_extras=True)
 
 
 def struct_inside(hint: Any) -> type[Struct] | None:
-    """Return the object type inside an optional, annotated or mapped type, None where there is none."""
+    """Return the struct type inside an optional, annotated or mapped type; None if there is none."""
     origin = get_origin(hint)
     if origin is Annotated:
         return struct_inside(get_args(hint)[0])
@@ -70,7 +70,7 @@ def struct_inside(hint: Any) -> type[Struct] | None:
 
 
 def is_mapping(hint: Any) -> bool:
-    """Tell whether a type is a mapping from names, inside its options and annotations."""
+    """Tell whether a type is a mapping from names, also if it is optional or annotated."""
     origin = get_origin(hint)
     if origin is Annotated:
         return is_mapping(get_args(hint)[0])
@@ -94,9 +94,9 @@ def is_numeric(hint: Any) -> bool:
 
 @cache
 def every_path() -> tuple[str, ...]:
-    """Return the path of every number in a checkpoint, grids, histograms and the black box left out.
+    """Return the path of every number in a checkpoint except grids, histograms and the black box.
 
-    What stands under `rank_facts` is read from the ranks' own files, a column for each.
+    Paths under `rank_facts` are read from the per-rank files, a column per rank.
     """
     return tuple(_paths())
 
@@ -118,7 +118,7 @@ def _paths() -> Iterator[str]:
 
 @cache
 def decoder(paths: frozenset[str]) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of checkpoints that keeps only the named paths, and each file's identity."""
+    """Return a decoder of checkpoints that keeps only the given paths and the fields that identify a file."""
     wanted: dict[str, set[str]] = {}
     for path in (*paths, *FILLED):
         section, _, rest = path.partition(".")
@@ -154,7 +154,7 @@ class ColumnCollector:
 
     Attributes:
         path: The path.
-        size: Bytes of the values that are in memory.
+        size: Bytes of the values in memory.
     """
 
     def __init__(self, path: str) -> None:
@@ -168,7 +168,7 @@ class ColumnCollector:
         self.size = 0
 
     def add(self, step: int, labels: Labels, values: Iterable[Any]) -> None:
-        """Add the values of one checkpoint; UNSET and None are not recorded, words are numbers."""
+        """Add the values of one checkpoint; UNSET and None count as not recorded, words become numbers."""
         if self._labels and labels is not self._labels[-1] and labels == self._labels[-1]:
             labels = self._labels[-1]
         if type(values) is not list and type(values) is not tuple:
@@ -181,9 +181,9 @@ class ColumnCollector:
         self.size += len(row)
 
     def _packed(self, values: list[Any] | tuple[Any, ...]) -> tuple[bytes, bytes | None]:
-        """Return values as numbers, and which are recorded; None: all are."""
+        """Return the packed values and the mask of recorded ones; a mask of None means that all are recorded."""
         pack = _packer(len(values)).pack
-        try:  # a row of words is never one of numbers
+        try:  # the first word shows that the whole row holds words
             if not (self._is_word and values and type(values[0]) is str):
                 return pack(*values), None
         except struct.error:
@@ -194,7 +194,7 @@ class ColumnCollector:
         return row, None
 
     def move_to_disk(self) -> None:
-        """Put the rows that are in memory into a file."""
+        """Move the rows in memory to a file."""
         if self._file is None:
             self._file = scratch_file()
             weakref.finalize(self, self._file.close)
@@ -203,7 +203,7 @@ class ColumnCollector:
         self.size = 0
 
     def series(self, unit: str) -> Series:
-        """Return everything gathered, in the order of steps."""
+        """Return everything gathered, sorted by step."""
         if not self._labels:
             return empty(self.path, unit)
         if self._file is not None:
@@ -219,7 +219,7 @@ class ColumnCollector:
         return Series(self.path, unit, steps, labels, values, recorded)
 
     def _alike(self, labels: Labels) -> tuple[Floats, Mask]:
-        """Return values and what is recorded, where every row has all labels in this order."""
+        """Return values and mask where every row has the same labels in this order."""
         shape = len(self._labels), len(labels)
         values = (
             np.frombuffer(bytearray().join(self._rows)).reshape(shape)
@@ -234,7 +234,7 @@ class ColumnCollector:
         return values, recorded
 
     def _spread(self, labels: Labels) -> tuple[Floats, Mask]:
-        """Return values and what is recorded, with each row's cells under their labels."""
+        """Return values and mask, with the cells of each row in the columns of their labels."""
         shape = len(self._labels), len(labels)
         values, recorded = self._new(shape, np.float64), self._new(shape, bool)
         values[:] = np.nan
@@ -249,7 +249,7 @@ class ColumnCollector:
         return values, recorded
 
     def _new(self, shape: tuple[int, int], dtype: type) -> Any:
-        """Return an array of zeros where the rows are: in memory, or on disk."""
+        """Return an array of zeros, in memory or on disk like the rows."""
         return np.zeros(shape, dtype) if self._file is None else array_on_disk(shape, dtype)
 
     def _cells(self) -> Iterator[Floats]:
@@ -269,15 +269,15 @@ class GridCollector:
         self._grids: list[tuple[int, str, Floats]] = []
 
     def add(self, step: int, labels: Labels, values: Iterable[Any]) -> None:
-        """Add the matrices of one checkpoint, packed or nested; UNSET, or one that is no rectangle, is not recorded."""
+        """Add the matrices of one checkpoint, packed or nested; UNSET or non-rectangular ones count as not recorded."""
         for label, value in zip(labels, values, strict=True):
             if value is UNSET:
                 continue
-            with suppress(ValueError):  # what is wrong with it, validate tells
+            with suppress(ValueError):  # `validate` reports malformed grids
                 self._grids.append((step, label, unpack(value)))
 
     def grids(self) -> Grids:
-        """Return everything gathered, in the order of steps."""
+        """Return everything gathered, sorted by step."""
         samples = sorted(self._grids, key=lambda sample: sample[0])
         steps, labels, values = zip(*samples, strict=True) if samples else ((), (), ())
         return Grids(steps, labels, values)
@@ -289,19 +289,19 @@ _NOTHING = struct.pack("d", float("nan")), b"\0"
 
 @lru_cache(maxsize=256)
 def _packer(count: int) -> struct.Struct:
-    """Return what packs so many numbers: twice as fast as `array`, and it refuses words as `array` does."""
+    """Return a packer of `count` numbers: it is twice as fast as `array`, and like it refuses words."""
     return struct.Struct(f"{count}d")
 
 
 def _number(value: Any) -> float:
-    """Return a cell as a float; the contract's words for numbers are what float() reads, others have places."""
+    """Return a cell as a float; `float` reads the contract's words for numbers, listed words become their index."""
     if isinstance(value, str) and value in _PLACES:
         return _PLACES[value]
     return float("nan") if value is UNSET or value is None else float(value)
 
 
 def flatten_lists(names: Labels, column: Iterable[Any], part: str) -> tuple[Labels, list[Any]]:
-    """Turn one list per layer into one flat row.
+    """Flatten one list per layer into one row.
 
     >>> flatten_lists(("layer.0",), [[1.5, 2.5]], "head")
     (('layer.0/head.0', 'layer.0/head.1'), [1.5, 2.5])
@@ -316,7 +316,7 @@ def _flat_labels(names: Labels, lengths: tuple[int, ...], part: str) -> Labels:
 
 
 def cells_of(names: Labels, columns: Mapping[str, Column], field: str) -> tuple[Labels, Iterable[Any]]:
-    """Return labels and values of one field of a section, from the names of its members and its columns."""
+    """Return labels and values of one field of a section."""
     column = columns.get(field)
     if column is None:
         return (), ()
@@ -325,7 +325,7 @@ def cells_of(names: Labels, columns: Mapping[str, Column], field: str) -> tuple[
 
 
 class _Words(dict[Any, float]):
-    """Words as numbers: the place in their list, else a checksum, so that two are equal where the words are."""
+    """Maps a word to its index in its list, or else to a checksum, so that equal words give equal numbers."""
 
     def __missing__(self, word: Any) -> float:
         number = float(crc32(str(word).encode()))
@@ -335,7 +335,7 @@ class _Words(dict[Any, float]):
 
 DTYPES = ("float32", "bfloat16", "float16", "float64", "float8_e4m3fn", "float8_e5m2")
 HALF_TYPES = [DTYPES.index(name) for name in ("bfloat16", "float16")]
-"""Element types in the order of the numbers that they are read as."""
+"""Numbers of the half-precision element types in `DTYPES`."""
 
 OPTIMIZERS = (
     "SGD",
@@ -351,7 +351,7 @@ OPTIMIZERS = (
     "FusedAdam",
     "AdamW8bit",
 )
-"""Optimizers in the order of the numbers that they are read as: the first goes by the gradient as it is, all others divide it."""
+"""Optimizers in the order of their numbers. Only the first uses the gradient as it is; all others divide it."""
 
 LOSS_FUNCTIONS = (
     "cross_entropy",
@@ -364,7 +364,7 @@ LOSS_FUNCTIONS = (
     "huber_loss",
     "ctc_loss",
 )
-"""Loss functions in the order of the numbers that they are read as."""
+"""Loss functions in the order of their numbers."""
 
 _PLACES = {word: float(place) for place, word in enumerate(get_args(HeadKind))}
 _LISTED = {word: float(place) for words in (DTYPES, OPTIMIZERS, LOSS_FUNCTIONS) for place, word in enumerate(words)}

@@ -1,4 +1,4 @@
-"""Shapes that a playbook calls bad, at any number of points: a level that changes and stays, a hump, a steady slide.
+"""Curve shapes that a playbook calls bad, at any number of points: a lasting change of level, a hump, a steady slide.
 
 Many points are reduced to the medians of equal parts, so that 15, 60 and 600 points of one curve are judged alike.
 """
@@ -13,23 +13,23 @@ from ckaudit.run.series import Floats, Steps
 from ckaudit.run.spikes import lone_peaks
 
 LARGE_RISE = 0.5
-"""A rise by so much of the level that three standard errors are enough, where hardly a point of the two ends is mixed."""
+"""Share of the level from which a rise needs only three standard errors, if the two ends hardly overlap."""
 BEGUN_SHARE = 0.1
-"""Share of a rise from which on it has begun: rows before it still stand at the low level."""
+"""Share of a rise at which it has begun; rows below it are still at the low level."""
 MIN_STEADY_DEVIATIONS = 2.5
-"""Standard deviations of pure noise, by ranks, from which on a slide is steady: one in a hundred and sixty is so by chance."""
+"""Standard deviations of pure noise, by ranks, from which a slide is steady: one in a hundred and sixty is so by chance."""
 MAX_SETTLED_RATIO = 1.2
-"""A curve has settled where it comes no higher than by so much over all before; a warm-up does so at each point."""
+"""A curve has settled where it is at most this many times its maximum before; a warm-up satisfies that at each point."""
 
 
 class Turn(Struct, frozen=True):
-    """Where a curve turned bad.
+    """The bad part of a curve, with the levels before and in it.
 
     Attributes:
         first: First row of the bad part.
         last: Last row of it.
-        before: Level before.
-        after: Level in it.
+        before: Level before the bad part.
+        after: Level in the bad part.
     """
 
     first: int
@@ -45,15 +45,15 @@ def levels_of(values: Floats) -> tuple[Floats, list[Steps]]:
 
 
 def lasting_rise(values: Floats, *, share: float, share_alone: float | None = None) -> Turn | None:
-    """Return the rise of a curve that lasts to its end, by a share of its lowest level before; None where there is none.
+    """Return the rise of a curve above its lowest level before, if it lasts to the end of the curve; else None.
 
     Args:
         values: Finite, shape (N,).
-        share: The least rise that matters, over the lowest level.
+        share: Smallest rise that matters, relative to the lowest level.
         share_alone: The same where there are too few points to know the noise; default: the same.
     """
     alone = share if share_alone is None else share_alone
-    few = len(values) < ENOUGH_FOR_NOISE  # any quantity may scatter by a tenth: of few points, that is what is held against it
+    few = len(values) < ENOUGH_FOR_NOISE  # few points do not show their noise: assume a tenth of the level
     rise = sustained_rise(
         values,
         min_share=alone if few else share,
@@ -69,14 +69,15 @@ def lasting_rise(values: Floats, *, share: float, share_alone: float | None = No
 
 
 def _begins_at_a_dip(before: Floats, middle: float) -> bool:
-    """Tell whether a single point lies below a middle level, after one that lies above it: that is no level to rise from."""
+    """Tell whether exactly one of several points before a rise lies below a middle level; one point makes no level."""
     return len(before) > 1 and int((before < middle).sum()) == 1
 
 
 def _rise_of_thirds(values: Floats, share: float, large: float) -> Turn | None:
-    """Return the rise of a noisy curve from its first third to its last, where the last sixth still holds it.
+    """Return the rise of a noisy curve from its first third to its last, if the last sixth still holds it.
 
-    By five standard errors, or three where it is `large` and three quarters of the last third lie above as many of the first.
+    The rise must exceed five standard errors. Three suffice for a rise by the share `large` if three quarters of the last third
+    lie above three quarters of the first.
     """
     third = len(values) // 3
     if len(values) < ENOUGH_FOR_NOISE:
@@ -92,16 +93,16 @@ def _rise_of_thirds(values: Floats, share: float, large: float) -> Turn | None:
 
 
 def lasting_change(values: Floats, *, share: float) -> Turn | None:
-    """Return the fall of a positive curve by a share that lasts to its end, or a rise as far the other way; None: neither."""
+    """Return the lasting fall of a positive curve by a share, or a rise by the inverse ratio; None if there is neither."""
     return lasting_fall(values, share=share) or lasting_rise(values, share=share / (1 - share))
 
 
 def lasting_fall(values: Floats, *, share: float, share_alone: float | None = None) -> Turn | None:
-    """Return the fall of a positive curve that lasts to its end: the rise of its inverse, so that half is as far as double.
+    """Return the fall of a positive curve that lasts to its end: the rise of its inverse, so that halving counts like doubling.
 
     Args:
-        values: Finite and not negative, shape (N,); zeros are a thousandth of the median.
-        share: The least fall that matters, of the highest level.
+        values: Finite and not negative, shape (N,); values below a thousandth of the highest count as that.
+        share: Smallest fall that matters, relative to the highest level.
         share_alone: The same where there are too few points to know the noise; default: the same.
 
     >>> lasting_fall(np.array([10.0, 10, 10, 4, 4, 4]), share=0.2)
@@ -119,10 +120,10 @@ def lasting_fall(values: Floats, *, share: float, share_alone: float | None = No
 
 
 def shift(values: Floats, *, min_change: float) -> Turn | None:
-    """Return a change of a curve's level by `min_change` in its own unit that lasts to the end, up or down; None: there is none.
+    """Return a change of a curve's level by `min_change` in its own unit that lasts to the end, up or down; else None.
 
-    The curve may cross zero. The last third is held against the first: the change exceeds five standard errors, or all of the one
-    lies beyond all of the other by as much as matters.
+    The curve may cross zero. The last third is compared with the first: either their medians differ by more than five standard
+    errors, or all of one lies beyond all of the other by `min_change`.
     """
     third = len(values) // 3
     if third < 1:
@@ -134,19 +135,19 @@ def shift(values: Floats, *, min_change: float) -> Turn | None:
     if abs(after - before) < min_change or (apart < min_change and abs(after - before) < 5 * noise * float(np.sqrt(2 / third))):
         return None
     near = np.flatnonzero(np.abs(values - before) < abs(after - before) / 2)
-    begin = int(near[-1]) + 1 if near.size else 0  # none is near where their distance overflows
+    begin = int(near[-1]) + 1 if near.size else 0  # none is near if the distance overflows
     return Turn(min(begin, len(values) - 1), len(values) - 1, before, after)
 
 
 def lasting_turn(values: Floats, *, share: float) -> Turn | None:
-    """Return the part after the lowest level of a positive curve, where none of it comes within a share of that; None: some does.
+    """Return the part of a positive curve after its lowest level if all of it stays a share above that level; else None.
 
-    For quantities without much noise of their own. A quarter of the levels, and two of them, must lie behind the lowest.
+    For quantities with little noise. At least a quarter of the levels, and at least two, must follow the lowest.
     """
     levels, _ = levels_of(values)
     low = float(levels.min())
     lowest = int(np.flatnonzero(levels <= (1 + share / 4) * low)[-1]) if low > 0 else len(levels)
-    behind = levels[lowest + 1 + len(levels) // 8 :]  # a rise takes its time
+    behind = levels[lowest + 1 + len(levels) // 8 :]  # skip the levels in which the rise takes place
     noise = difference_noise(levels[len(levels) // 2 :]) if len(levels) >= ENOUGH_FOR_NOISE else 0.0
     if len(behind) < max(2, len(levels) // 4) or behind.min() < low + max(share * low, 2.5 * noise):
         return None
@@ -155,9 +156,9 @@ def lasting_turn(values: Floats, *, share: float) -> Turn | None:
 
 
 def warms_up_again(values: Floats) -> Turn | None:
-    """Return the second warm-up of a learning rate: it drops from its peak at once and climbs again, once; None: it does not.
+    """Return the second warm-up of a learning rate: it drops from its peak at once and climbs again, a single time; else None.
 
-    Restarts of a cosine fall slowly and jump up, a decay does not come back, and cycles do so again and again.
+    Cosine restarts fall slowly and jump up, a decay does not come back, and cycles repeat.
     """
     levels, parts = levels_of(values)
     peak, reach = np.maximum.accumulate(levels), -(-len(levels) // 8)
@@ -175,7 +176,7 @@ def warms_up_again(values: Floats) -> Turn | None:
 
 
 def hump(values: Floats, *, times: float) -> Turn | None:
-    """Return the part in which a positive curve is `times` what it was before and is after, None where there is none."""
+    """Return the part in which a positive curve is `times` its levels before and after; None if there is none."""
     levels, parts = levels_of(values)
     lowest_before = np.minimum.accumulate(levels)[:-2]
     lowest_after = np.minimum.accumulate(levels[::-1])[::-1][2:]
@@ -192,14 +193,15 @@ def hump(values: Floats, *, times: float) -> Turn | None:
 
 
 def slide(values: Floats, *, times: float, slowing: float = 0.6) -> Turn | None:
-    """Return the second half of a positive curve that rises by `times` in it and does not slow down; None: it does neither.
+    """Return the second half of a positive curve that rises by `times` in it without slowing down; else None.
 
-    What is learnt or warmed up changes fast at first and slows down; what runs away goes on at the same rate of its size.
+    A quantity that is learnt or warms up changes fast at first and then slows down. A quantity that diverges keeps its relative
+    rate.
 
     Args:
         values: Finite and positive, shape (N,).
         times: Rise over the second half.
-        slowing: Rate of the second half, over that of the first, from which on the curve has not slowed down.
+        slowing: A curve has not slowed down if its rate in the second half is at least this share of that in the first.
     """
     levels, parts = levels_of(values)
     if len(levels) < 4 or levels.min() <= 0:
@@ -216,10 +218,10 @@ def slide(values: Floats, *, times: float, slowing: float = 0.6) -> Turn | None:
 
 
 def surge(values: Floats, *, times: float) -> Turn | None:
-    """Return where a positive curve that had settled exceeds `times` everything before; None: nowhere.
+    """Return where a positive curve that had settled exceeds `times` its maximum before; else None.
 
-    It has settled where it rose no more from one level to the next two, of few points to the next; or hardly, if it rises so far
-    soon after: a warm-up rises all the time, ever more slowly.
+    A curve has settled where it does not rise over two levels (over one level if there are few points). A curve that still rises
+    slightly counts too if the surge follows soon. A warm-up rises all the time, ever more slowly.
     """
     levels, parts = levels_of(values)
     highest, reach = np.maximum.accumulate(levels), max(2, len(levels) // 8)
@@ -236,9 +238,10 @@ def surge(values: Floats, *, times: float) -> Turn | None:
 
 
 def spike(values: Floats, *, times: float) -> Turn | None:
-    """Return where a positive curve that had settled jumps, for a while or at a single point; None: nowhere.
+    """Return where a positive curve that had settled jumps, for a while or at a single point; else None.
 
-    A single point counts after the first that rose no more over those before it: what climbs from the start is a warm-up.
+    A single point counts only after the first point that did not rise above those before it: a curve that climbs from the start
+    is a warm-up.
     """
     turn = surge(values, times=times)
     if turn is not None:
@@ -253,7 +256,7 @@ def spike(values: Floats, *, times: float) -> Turn | None:
 
 
 def _middles(levels: Floats) -> Floats:
-    """Return levels with each inner one replaced by the median of it and its neighbours, where there are many."""
+    """Return levels with each inner one replaced by the median of itself and its neighbours; few levels stay as they are."""
     if len(levels) < ENOUGH_FOR_NOISE:
         return levels
     inner = np.median(np.lib.stride_tricks.sliding_window_view(levels, 3), axis=1)
@@ -261,5 +264,5 @@ def _middles(levels: Floats) -> Floats:
 
 
 def _rounded(value: float) -> float:
-    """Return a value without the last digits that a double inversion makes wrong."""
+    """Return a value without the last digits, which inverting twice makes inexact."""
     return float(f"{value:.12g}")

@@ -1,4 +1,4 @@
-"""How far a curve falls: if ever, how soon, whether it then stands still, and how small a fall its noise lets anybody see."""
+"""How far a curve falls, whether and when it stands still, and the smallest fall that its noise would let show."""
 
 import math
 from itertools import pairwise
@@ -26,24 +26,24 @@ from ckaudit.run.robust import (
 from ckaudit.run.series import Floats, Series, Steps
 
 POINTS_OF_A_COURSE = 5
-"""A law of learning takes four numbers."""
+"""A law of learning has four parameters."""
 
 BLOCKS = 24
-"""A curve is judged by the medians of so many parts of equal length: a spike moves none, and eight hours show in one."""
+"""A curve is judged by the medians of this many equal parts: a spike moves none of them, and eight hours show in one."""
 
 MIN_POINTS = 120
-"""Points of a log whose shape can be told part by part; fewer are judged from their first third to their last."""
+"""Points from which a log is judged part by part; shorter logs are compared from their first third to their last."""
 
 Kind = Literal["flat", "lost", "apart", "rests"]
 
 
 class Fall(Struct, frozen=True):
-    """How far a curve comes down from an earlier part to a later one.
+    """Fall of a curve from an earlier part to a later one.
 
     Attributes:
         first: Level of the earlier part.
-        last: Level of the later one.
-        error: Standard error of their difference; NaN where there are too few points.
+        last: Level of the later part.
+        error: Standard error of their difference; NaN if there are too few points.
     """
 
     first: float
@@ -52,17 +52,17 @@ class Fall(Struct, frozen=True):
 
     @property
     def is_none(self) -> bool:
-        """Whether the fall is within two standard errors of nothing, or below one part in a hundred of the level."""
+        """Whether the fall is within two standard errors of zero, or below one percent of the level."""
         return self.first - self.last <= max(0.01 * abs(self.first), 2 * self.error)
 
     @property
     def deviations(self) -> float:
-        """The fall over its standard error."""
+        """The fall divided by its standard error."""
         return (self.first - self.last) / self.error if self.error > 0 else math.inf if self.first > self.last else 0.0
 
 
 def fall_between_thirds(values: Floats) -> Fall:
-    """Return how far a curve has come down from its first third to its last; the error is NaN of fewer than five points.
+    """Return the fall of a curve from its first third to its last; the error is NaN for fewer than five points.
 
     Args:
         values: Finite, in the order of steps, shape (N,), three at least.
@@ -74,7 +74,7 @@ def fall_between_thirds(values: Floats) -> Fall:
 
 
 def largest_fall(values: Floats) -> Fall:
-    """Return how far a curve comes down at the split of its points where that stands out most.
+    """Return the fall of a curve at the split of its points where it is most significant.
 
     Args:
         values: Finite, in the order of steps, shape (N,), three at least.
@@ -90,17 +90,17 @@ def largest_fall(values: Floats) -> Fall:
 
 
 def _limit_by_noise(error: float, points: int, max_deviations: float) -> float:
-    """Return how far a fall must go to stand out of its standard error; where few points tell the noise badly, further."""
+    """Return the smallest fall that stands out of the noise: larger with few points, which estimate noise badly."""
     return max_deviations * (1 + 4 / points) * error
 
 
 def ends_lower(values: Floats, *, min_fall: float, max_deviations: float = 3.3) -> bool:
-    """Tell whether a curve of two points or more ends below its first by a share of it, in a fall that no noise makes.
+    """Tell whether a curve of two points or more ends below its first by a share of it, in a fall beyond its noise.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
         min_fall: The share.
-        max_deviations: As in never_falls; of fewer than five points the noise is not known.
+        max_deviations: As in never_falls; with fewer than five points the noise is unknown and not used.
 
     >>> ends_lower(np.array([1.0, 0.4, 0.4]), min_fall=0.01), ends_lower(np.array([1.0, 0.4, 1.0]), min_fall=0.01)
     (True, False)
@@ -112,12 +112,12 @@ def ends_lower(values: Floats, *, min_fall: float, max_deviations: float = 3.3) 
 
 
 def fall_accelerates(values: Floats, *, parts: int = 9, min_deviations: float = 3.0) -> bool:
-    """Tell whether a curve falls further in its last third than in its first, by more than noise makes, and ends at its lowest.
+    """Tell whether a curve falls further in its last third than in its first, beyond its noise, and ends at its lowest level.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        parts: Parts by whose medians it is judged.
-        min_deviations: Fall of the last third over its standard error.
+        parts: Number of parts by whose medians the curve is judged.
+        min_deviations: Smallest fall of the last third in standard errors.
     """
     if len(values) < parts:
         return False
@@ -130,15 +130,14 @@ def fall_accelerates(values: Floats, *, parts: int = 9, min_deviations: float = 
 def never_falls(
     values: Floats, *, min_fall: float = 0.01, max_fall: float = 0.3, max_deviations: float = 3.3, max_noise: float = 0.2
 ) -> Fall | None:
-    """Return how little a curve comes down that never does, None where it falls, rises or cannot be judged.
+    """Return the fall of a curve that does not fall; None if it falls, rises or cannot be judged.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        min_fall: Share of the level; what falls by less has not fallen.
-        max_fall: Share of the level; what falls by more has fallen, whatever its noise.
-        max_deviations: Fall over its standard error; the largest of all splits of pure noise stays below that. Where few points
-            tell the noise badly, more.
-        max_noise: Share of the level; a curve of more noise, as of a policy gradient, has no level to fall from.
+        min_fall: Share of the level; a curve that falls by less has not fallen.
+        max_fall: Share of the level; a curve that falls by more has fallen, whatever its noise.
+        max_deviations: Fall in standard errors; the largest fall over all splits of pure noise is smaller. Larger for few points.
+        max_noise: Share of the level; a curve with more noise, as of a policy gradient, has no level to fall from.
     """
     if len(values) < 3:
         return None
@@ -147,7 +146,7 @@ def never_falls(
     _, levels = parts_of(values)
     if level == 0 or trimmed_noise(levels) > max_noise * level:
         return None
-    # Steadier than one curve of pure noise in twenty where few points tell little else, than one in a hundred where they do.
+    # Reached by one curve of pure noise in twenty if there are few points, which show little but their order, else in a hundred.
     if rank_trend(levels) < (-1.6 if len(values) < ENOUGH_FOR_NOISE else -2.3):
         return None
     by_noise = _limit_by_noise(fall.error, len(values), max_deviations) if len(values) >= 5 else 0.0
@@ -157,13 +156,13 @@ def never_falls(
 
 
 def flat_fall(values: Floats, *, max_ratio: float = 5.0, max_scatter: float = 0.2) -> Fall | None:
-    """Return how little a curve comes down that does not fall as a learning curve does; None of any other. It may rise.
+    """Return the fall of a curve that does not fall as a learning curve does; None for any other curve. It may rise.
 
     Args:
-        values: Finite, in the order of steps, shape (N,). Of fewer than five, or where one is not positive, never_falls must do.
-        max_ratio: Log likelihood ratio of a law of learning; of a hundred curves of pure noise one of ten points and more comes
-            so far, three of five points.
-        max_scatter: Share of the level; a curve that scatters or moves about by more has none.
+        values: Finite, in the order of steps, shape (N,). Fewer than five, or non-positive ones, are judged by never_falls.
+        max_ratio: Log likelihood ratio of a law of learning. Of a hundred curves of pure noise, one reaches it at ten points and
+            more, three at five.
+        max_scatter: Share of the level; a curve that scatters or moves by more has no level.
     """
     levels = means_of_parts(values)
     if len(levels) < POINTS_OF_A_COURSE or levels.min() <= 0:
@@ -174,13 +173,13 @@ def flat_fall(values: Floats, *, max_ratio: float = 5.0, max_scatter: float = 0.
 
 
 def fall_would_show(values: Floats, fall: float, *, min_ratio: float = 2.0) -> bool:
-    """Tell whether a curve that stands would look otherwise, had it fallen by a share of its level in its first quarter.
+    """Tell whether a flat curve would look different if it had fallen by a share of its level in its first quarter.
 
     Args:
         values: Finite, in the order of steps, shape (N,), three at least.
         fall: The share.
-        min_ratio: Log likelihood ratio of a level over such a fall; two in a hundred of the curves that fall so come so far;
-            where few points tell the noise badly, more.
+        min_ratio: Log likelihood ratio of a level over such a fall, reached by 2 % of the curves that fall so. Larger for few
+            points.
     """
     levels = means_of_parts(values)
     if len(levels) < POINTS_OF_A_COURSE or levels.min() <= 0:
@@ -189,13 +188,13 @@ def fall_would_show(values: Floats, fall: float, *, min_ratio: float = 2.0) -> b
 
 
 def smallest_visible_fall(values: Floats, *, max_deviations: float = 3.3) -> float:
-    """Return the smallest fall, as a share of the level, that would stand out of the noise of a curve.
+    """Return the smallest fall, as a share of the level, that would show above a curve's noise if it ended at a quarter of it.
 
-    It is one that is over after a quarter of the curve, as a fine-tuning's often is: the first quarter is held against the rest.
+    That of a fine-tuning often ends there, so the first quarter is compared with the rest.
 
     Args:
         values: Finite, in the order of steps, shape (N,), three at least.
-        max_deviations: As in never_falls; where few points tell the noise badly, more.
+        max_deviations: As in never_falls; larger for few points.
     """
     _, levels = parts_of(values)
     noise = trimmed_noise(levels)
@@ -205,7 +204,7 @@ def smallest_visible_fall(values: Floats, *, max_deviations: float = 3.3) -> flo
 
 
 class EarlyFall(NamedTuple):
-    """The loss at first, soon after and at the end, the standard error of the early fall, and the share of a straight line."""
+    """Loss at the start, soon after and at the end, the standard error of the early fall, and the share of a straight line."""
 
     start: float
     soon: float
@@ -215,7 +214,7 @@ class EarlyFall(NamedTuple):
 
 
 def early_fall(steps: Steps, values: Floats, early: float) -> EarlyFall:
-    """Return what the loss does in the first share of its steps: by medians, of too few points by the line between two.
+    """Return the loss at the start, after the first share of steps and at the end: medians, or interpolated of few points.
 
     Args:
         steps: Shape (N,).
@@ -239,7 +238,7 @@ def early_fall(steps: Steps, values: Floats, early: float) -> EarlyFall:
 
 
 def steepest_tenth(steps: Steps, values: Floats) -> float:
-    """Return ten times the largest fall within a tenth of the steps, by the median point of each."""
+    """Return ten times the largest fall within a tenth of the steps, measured between the medians of neighbouring tenths."""
     tenths = np.minimum(10 * (steps - steps[0]) // (steps[-1] - steps[0]), 9)
     cuts = np.flatnonzero(tenths[1:] != tenths[:-1]) + 1
     parts = [slice(start, end) for start, end in pairwise([0, *cuts.tolist(), len(steps)])]
@@ -248,7 +247,7 @@ def steepest_tenth(steps: Steps, values: Floats) -> float:
 
 
 class Plateau(Struct, frozen=True):
-    """What stands still: how, since which row, at what level, against which limit, and how to say it."""
+    """A curve that stands still: kind, first row, level, the limit it is compared with, and the message."""
 
     kind: Kind
     row: int
@@ -258,21 +257,21 @@ class Plateau(Struct, frozen=True):
 
 
 def is_whole_log(steps: Steps, *, start: float = 0.05, min_points: int = MIN_POINTS) -> bool:
-    """Tell whether a log starts with its run, in the first `start` of its steps, and has points enough for a shape."""
+    """Tell whether a log starts within the first `start` of its run's steps and has enough points to judge its shape."""
     return len(steps) >= min_points and int(steps[0]) <= max(1.0, start * float(steps[-1]))
 
 
 FALL_BETWEEN_THIRDS = 1 / 3
-"""From the first third of the second half to the last, a third of all steps lies: what falls as fast comes three times as far in
-as many steps again."""
+"""The first and the last third of the second half are a third of all steps apart; as many steps again give three times the fall.
+"""
 
 
 def would_reach_level(late: Floats, times: float) -> bool:
-    """Tell whether losses that are so many times a level fall so fast that as many steps again bring them to it.
+    """Tell whether losses at a multiple of a level fall fast enough to reach it within as many steps again.
 
     Args:
         late: Losses of the second half of a run.
-        times: What they are of that level, at their middle.
+        times: Their median as a multiple of that level.
     """
     if len(late) < 3:
         return True
@@ -281,7 +280,7 @@ def would_reach_level(late: Floats, times: float) -> bool:
 
 
 MAX_REST_SHARE = 0.1
-"""Share of the first fall beyond which noise hides whether a curve rests."""
+"""Tolerance, as a share of the first fall, above which noise hides whether a curve rests."""
 
 
 def plateau_of(
@@ -295,33 +294,33 @@ def plateau_of(
     high: float = 0.5,
     min_fall: float = 1.0,
 ) -> Plateau | None:
-    """Return how a curve stands still, None where it does not or cannot be judged.
+    """Return how a curve stands still; None if it does not or cannot be judged.
 
     Args:
         steps: Shape (T,).
         losses: Finite, shape (T,).
         val: The held-out loss.
         fell: A curve that ends less than this share below its first ten points has learnt nothing.
-        apart: Share of the first loss by which the held-out loss must move while the training loss stays; what it did before the
-            first losses had come together, the training loss may have done too.
-        rest: Share of the first fall within which a resting curve stays from the first quarter on; four standard errors of its
-            parts where that is more, up to a tenth.
-        high: Below this share of the first loss a curve may rest: models that know the order of tokens come to a third of it,
-            and public runs of small models rest there for most of their steps.
-        min_fall: Nats by which a resting curve must have fallen: so much the frequencies of tokens give; a fine-tuning falls
-        less.
+        apart: Share of the first loss by which the held-out loss must move while the training loss stays. Evaluations before the
+            tenth point do not count: the training loss may have moved as much there.
+        rest: Share of the first fall within which a resting curve stays from the first quarter on; or four standard errors of its
+            parts if that is more, up to a tenth.
+        high: A curve may rest below this share of the first loss: models that know the order of tokens reach a third of it, and
+            public runs of small models rest there for most of their steps.
+        min_fall: Nats by which a resting curve must have fallen. The frequencies of tokens give that much; a fine-tuning falls
+            less.
     """
     if not is_whole_log(steps):
         return _resting_in_few(losses, high, min_fall) if 8 <= len(losses) < MIN_POINTS and begins_with_its_run(steps) else None
     width, longer = divmod(len(losses), BLOCKS)
-    firsts = np.arange(BLOCKS) * width + np.minimum(np.arange(BLOCKS), longer)  # of the parts that np.array_split makes
+    firsts = np.arange(BLOCKS) * width + np.minimum(np.arange(BLOCKS), longer)  # first rows of the parts of np.array_split
     middle = medians_of_parts(losses, BLOCKS)
     began, ends = median(losses[:10]), float(middle[-1])
     noise = MAD_TO_SIGMA * typical_move(losses) / np.sqrt(2)
     if began <= 5 * noise:
         return None
     if float(losses[0]) > began + max(5 * noise, 0.1 * began):
-        began = float(losses[0])  # it came down within its first lines
+        began = float(losses[0])  # the loss came down within its first log lines
     if ends > (1 - fell) * began:
         return _back(firsts, middle, began, (1 - fell) * began)
     if min(ends, float(middle.min())) > 0.9 * began and (moved := _moved(val, since=int(steps[9]))) > apart * began:
@@ -336,7 +335,7 @@ def plateau_of(
 
 
 def _back(firsts: Steps, middle: Floats, began: float, bound: float) -> Plateau:
-    """Return a curve that ends as high as it began, since when it never left that height again."""
+    """Return the plateau of a curve that ends as high as it began, from the row since which it never left that height."""
     lower = np.flatnonzero(middle <= bound)
     row = int(firsts[lower[-1] + 1]) if len(lower) and middle.min() < 0.9 * began else 0
     had_learnt = float(middle.min()) < 0.9 * began
@@ -346,7 +345,7 @@ def _back(firsts: Steps, middle: Floats, began: float, bound: float) -> Plateau:
 
 
 def _moved(val: Series | None, *, since: int) -> float:
-    """Return how far the held-out loss went between any two evaluations from a step on."""
+    """Return the range of the held-out loss over all evaluations from a step on."""
     if val is None:
         return 0.0
     known = val.values[val.finite & (val.steps >= since)[:, None]]
@@ -354,7 +353,7 @@ def _moved(val: Series | None, *, since: int) -> float:
 
 
 def _resting_in_few(losses: Floats, high: float, min_fall: float) -> Plateau | None:
-    """Return a short curve that falls at once and then never again: after its first quarter by 3 % at the most.
+    """Return the plateau of a short curve that falls at once and then by 3 % at most after its first quarter.
 
     Args:
         losses: Finite, shape (T,).
@@ -378,11 +377,11 @@ def _resting_in_few(losses: Floats, high: float, min_fall: float) -> Plateau | N
 def _resting(
     firsts: Steps, middle: Floats, began: float, error: float, rest: float, high: float, min_fall: float
 ) -> Plateau | None:
-    """Return a curve that stays where it was after a quarter of the run, without any trend."""
+    """Return the plateau of a curve that stays without a trend where it was after a quarter of the run."""
     quarter = BLOCKS // 4
     level = median(middle[quarter:])
     fall = began - level
-    near = float(max(rest * fall, 4 * error))  # of a noisy curve
+    near = float(max(rest * fall, 4 * error))  # noise widens the tolerance
     if level < high * began or fall < min_fall or near > MAX_REST_SHARE * fall:
         return None
     within = np.abs(middle - level) <= near

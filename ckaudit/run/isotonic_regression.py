@@ -1,4 +1,4 @@
-"""The best falling curve through the first points of a curve, and how well the points after them fit a level or a line."""
+"""The best non-increasing fits of the first points of a curve, and the fits of the points after them by a level or a line."""
 
 import numpy as np
 from msgspec import Struct
@@ -6,17 +6,17 @@ from msgspec import Struct
 from ckaudit.run.series import Floats, Steps
 
 MIN_POINTS_OF_LINE = 4
-"""A straight line fits two points, and three nearly, whatever they are."""
+"""A straight line fits any two points exactly, and any three nearly."""
 
 
 class IsotonicFits(Struct, frozen=True):
-    """The best falling curves through the first points of a curve, for each number of points from none to all, shape (N + 1,).
+    """The best non-increasing fits of the first points of a curve, for each number of points from none to all, shape (N + 1,).
 
     Attributes:
-        squares: Sum of the squared differences.
-        levels: How many levels the falling curve has.
-        low: The last of them.
-        width: Points of that last one.
+        squares: Sum of the squared residuals.
+        levels: Number of levels of the fit.
+        low: Last level.
+        width: Number of points of the last level.
     """
 
     squares: Floats
@@ -26,7 +26,7 @@ class IsotonicFits(Struct, frozen=True):
 
 
 def isotonic_fits(values: Floats) -> IsotonicFits:
-    """Return the falling isotonic regressions of the first points of a curve, by pooling adjacent violators one point at a time.
+    """Return the non-increasing isotonic regressions of the first points of a curve, pooling adjacent violators point by point.
 
     Args:
         values: Finite, shape (N,).
@@ -36,7 +36,7 @@ def isotonic_fits(values: Floats) -> IsotonicFits:
     """
     count = len(values)
     squares, levels, low, width = np.zeros(count + 1), np.zeros(count + 1), np.zeros(count + 1), np.zeros(count + 1, np.int64)
-    pools: list[tuple[float, int, float]] = []  # mean, points, squared differences within
+    pools: list[tuple[float, int, float]] = []  # mean, number of points, sum of squared residuals
     total = 0.0
     for row, value in enumerate(values.tolist(), start=1):
         mean, points, within = value, 1, 0.0
@@ -59,12 +59,12 @@ def fits_after(values: Floats, low: Floats) -> tuple[Floats, Floats]:
         low: Level before each row, shape (N,).
 
     Returns:
-        The squared differences, shape (3, N), infinite where a kind of fit is none or has too few points; and what each kind
-        costs in degrees of freedom, shape (3, 1).
+        The squared residuals, shape (3, N), infinite where a kind of fit does not exist or has too few points; and the degrees of
+        freedom that each kind takes, shape (3, 1).
     """
     points = np.arange(len(values), 0, -1.0)
     sums, squares = (np.cumsum(powers[::-1])[::-1] for powers in (values, np.square(values)))
-    by_place = np.cumsum(sums[::-1])[::-1]  # from each row on, the first value once, the second twice, ...
+    by_place = np.cumsum(sums[::-1])[::-1]  # sums from each row on, weighted by place: first value x 1, second x 2, ...
     level = squares - sums**2 / points
     climb = np.maximum(0.0, by_place - low * points * (points + 1) / 2)
     climbing = squares - 2 * low * sums + points * low**2 - climb**2 / (points * (points + 1) * (2 * points + 1) / 6)

@@ -1,8 +1,9 @@
-"""What the law of learning curves says of a few points: that they rise, that they fall, or that they stand.
+"""What a law of learning says of a few points: whether they rise, fall or stand still.
 
-The loss of a model falls to a floor as a power of time or exponentially (Hestness et al. 2017, Kaplan et al. 2020). That takes
-four numbers where a free falling curve takes one for every level, so that a few points tell more. Two stories of a curve are
-compared by the log of the ratio of their best likelihoods. The noise is a share of the level; each story has its own.
+The loss of a model falls to a floor as a power of time or exponentially (Hestness et al. 2017, Kaplan et al. 2020). Such a law
+has four parameters, where a free falling curve takes one for each level, so it needs fewer points. Two hypotheses about a curve
+are compared by their log likelihood ratio, each at its best fit. The noise is a share of the level and is fitted for each
+hypothesis.
 """
 
 import math
@@ -13,22 +14,22 @@ import numpy as np
 from ckaudit.run.series import Floats
 
 PACES = np.geomspace(0.02, 1.0, 8)
-"""Times, as shares of the log, in which an exponential falls by 1/e, or in which a power of time begins to bend."""
+"""Shares of the log after which an exponential has fallen to 1/e, or after which a power of time begins to bend."""
 
 POWERS = (0.3, 0.6, 1.2)
-"""Exponents: those of the fits of public runs lie between."""
+"""Exponents; fits of public runs lie between them."""
 
 NOISES = (0.005, 0.12)
-"""Noise as a share of the level, least and most; more than the most speaks for the story with the smaller rest."""
+"""Smallest and largest noise, as a share of the level. Above the largest, the hypothesis with the smaller residual wins."""
 
 RIDGE = 1e-9
-"""Added to the diagonal of the normal equations: of few points two columns may be the same."""
+"""Added to the diagonal of the normal equations, because two columns may coincide if there are few points."""
 
 
 def rise_likelihood_ratio(values: Floats) -> float:
-    """Return how much better a rise anywhere in a curve explains it than a law of learning all along.
+    """Return the log likelihood ratio of a rise somewhere in a curve over a law of learning throughout.
 
-    With a rise the curve follows such a law up to a turn, and from there on it stands higher or climbs in a straight line.
+    A curve with a rise follows such a law up to a turn. From there on it stands higher or climbs in a straight line.
 
     Args:
         values: Positive, in the order of steps, shape (N,), five at least.
@@ -38,7 +39,7 @@ def rise_likelihood_ratio(values: Floats) -> float:
 
 
 def fall_likelihood_ratio(values: Floats) -> float:
-    """Return how much better a law of learning explains a curve than one level does.
+    """Return the log likelihood ratio of a law of learning over a constant level.
 
     Args:
         values: Positive, in the order of steps, shape (N,), five at least.
@@ -52,11 +53,11 @@ def fall_likelihood_ratio(values: Floats) -> float:
 
 
 def level_likelihood_ratio(values: Floats, *, fall: float) -> float:
-    """Return how much better one level explains a curve than a fall that is over after its first quarter.
+    """Return the log likelihood ratio of a constant level over a fall that ends after the first quarter.
 
     Args:
         values: Positive, in the order of steps, shape (N,), five at least.
-        fall: Share of the first level that is lost.
+        fall: The fall as a share of the first level.
     """
     course = 1 - fall * np.minimum(1, np.linspace(0, 4, len(values)))
     return _log_likelihood(_of_a_level(values), len(values)) - _log_likelihood(_of_a_level(values / course), len(values))
@@ -64,7 +65,7 @@ def level_likelihood_ratio(values: Floats, *, fall: float) -> float:
 
 @lru_cache(maxsize=8)
 def _falls(count: int) -> Floats:
-    """Return the columns of falling curves, a floor and what falls, shape (F, N, 2)."""
+    """Return the columns of falling curves, the floor and the falling part, shape (F, N, 2)."""
     time = np.linspace(0, 1, count)
     powers = [(1 + time / pace) ** -power for pace in PACES for power in POWERS]
     laws = np.concatenate([np.exp(-time / PACES[:, None]), powers])
@@ -84,26 +85,26 @@ def _rises(count: int) -> Floats:
 
 
 def _of_a_level(values: Floats) -> float:
-    """Return the sum of squared relative differences from the best level."""
+    """Return the sum of squared relative residuals of the best constant level."""
     level = (1 / values).sum() / np.square(1 / values).sum()
     return float(np.square(level / values - 1).sum())
 
 
 def _of_falls(values: Floats) -> float:
-    """Return the least sum of squared relative differences from a law of learning, or from a level."""
+    """Return the smallest sum of squared relative residuals of a law of learning or a constant level."""
     return min(_of_laws(_falls(len(values)), values), _of_a_level(values))
 
 
 def _of_laws(designs: Floats, values: Floats) -> float:
-    """Return the least sum of squared relative differences of all designs whose columns but the first are not taken away.
+    """Return the smallest sum of squared relative residuals over all designs without a negative coefficient after the first.
 
     Args:
-        designs: Columns: the floor, what falls, what rises; shape (K, N, 2 or 3).
+        designs: Columns: the floor, the falling part, the rising part; shape (K, N, 2 or 3).
         values: Positive, shape (N,).
     """
     weighted = designs / (values / values.mean())[:, None]
     products = weighted.transpose(0, 2, 1) @ weighted
-    products += RIDGE * max(1.0, float(products.max())) * np.eye(designs.shape[2])  # values may span many powers of ten
+    products += RIDGE * max(1.0, float(products.max())) * np.eye(designs.shape[2])  # values may differ by powers of ten
     coefficients = np.linalg.solve(products, weighted.sum(axis=1)[..., None])
     squares = np.square((weighted @ coefficients)[..., 0] - 1).sum(axis=1)
     return float(squares[(coefficients[:, 1:, 0] >= 0).all(axis=1)].min(initial=math.inf))

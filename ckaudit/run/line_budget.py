@@ -1,4 +1,4 @@
-"""How much the lines of a log may ask for: each new name costs a column, each session a log, whatever the file weighs packed."""
+"""Limits on the names, sessions and tensors of a log: a small compressed file can name enough of them to exhaust memory."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 from ckaudit.contract import violations
 from ckaudit.contract.schema.report import Finding
 
-MAX_NAMES = 100_000  # several norms of each of 18,000 tensors, and room
-MAX_SESSIONS = 1_000  # a run that was started again twice a day for a year and more
-MAX_TENSORS = 20_000  # names over all checkpoints: those of a model of experts, a part of which each checkpoint has
-TENSORS_OF_ONE = 4  # times the names of the largest checkpoint
-MAX_MASKS = 100  # sessions in one table: each needs a mask of all its lines
-MAX_CELLS = 2**24  # of one metric, labels times steps, where hardly any of them holds a value
-SPARSE = 100  # cells to a value
+MAX_NAMES = 100_000  # several norms of each of 18,000 tensors, with a margin
+MAX_SESSIONS = 1_000  # a run that restarts twice a day for over a year
+MAX_TENSORS = 20_000  # over all checkpoints; each may hold another part of a mixture of experts
+TENSORS_OF_ONE = 4  # multiple of the names of the largest checkpoint
+MAX_MASKS = 100  # sessions per table: each needs a mask over all lines
+MAX_CELLS = 2**24  # labels times steps of one metric whose table is nearly empty
+SPARSE = 100  # cells per value up to which a table is not nearly empty
 NOT_COUNTED = frozenset({"step", "session", "schema_version", "time"})
 
 
 class LineBudget:
-    """Lets lines through until they name more than fits, and then what was named before."""
+    """Passes lines on until they name too many scalars or sessions; from then on only those named before."""
 
     def __init__(self) -> None:
         """Begin without names."""
@@ -26,7 +26,7 @@ class LineBudget:
         self._left_out = self._lines_left_out = 0
 
     def rows(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-        """Yield each row, or as much of it as fits."""
+        """Yield each row, or the part of it that fits."""
         for row in rows:
             session = int(row.get("session") or 0)
             if session not in self._sessions:
@@ -37,7 +37,7 @@ class LineBudget:
             yield row if row.keys() <= self._names else self._known(row)
 
     def _known(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Learn the new names of a row, and return it without those that are too many."""
+        """Learn the new names of a row and return it without those beyond the limit."""
         new = [name for name in row if name not in self._names]
         room = MAX_NAMES + len(NOT_COUNTED) - len(self._names)
         self._names.update(new[:room])
@@ -47,7 +47,7 @@ class LineBudget:
         return {name: value for name, value in row.items() if name in self._names}
 
     def findings(self, shown: str) -> list[Finding]:
-        """Return what was left out since the last call."""
+        """Return findings on what was left out since the last call."""
         findings = []
         if self._left_out:
             message = f"names more than {MAX_NAMES:,} different scalars; {self._left_out:,} values of later names were not read"
@@ -60,7 +60,7 @@ class LineBudget:
 
 
 class TensorBudget:
-    """Lets the tensors of checkpoints through until their names are far more than any one checkpoint has."""
+    """Passes the tensors of checkpoints on until they have far more names than any single checkpoint."""
 
     def __init__(self) -> None:
         """Begin without names."""
@@ -69,7 +69,7 @@ class TensorBudget:
         self._left_out: dict[str, int] = {}
 
     def fitting(self, section: str, part: dict[str, Any]) -> dict[str, Any]:
-        """Return the entries of a section in a checkpoint whose names fit."""
+        """Return the entries of a checkpoint's section whose names fit."""
         known = self._names.setdefault(section, set())
         largest = self._most[section] = max(self._most.get(section, 0), len(part))
         if part.keys() <= known:
@@ -84,7 +84,7 @@ class TensorBudget:
 
     @property
     def notes(self) -> list[str]:
-        """One sentence for each section that something was left out of."""
+        """A note on each section from which something was left out."""
         return [
             f"checkpoints name ever new tensors in {section}: of the first {len(self._names[section]):,} everything was read, "
             f"and {count:,} entries of later ones were left out"
@@ -93,14 +93,14 @@ class TensorBudget:
 
 
 def labels_that_fit(name: str, labels: int, steps: int, values: int, notes: list[str]) -> int:
-    """Return how many labels of a metric fit into one table of its steps, and note where those are not all.
+    """Return how many labels of a metric fit into one table of its steps, and add a note if not all do.
 
     Args:
         name: The metric.
-        labels: How many it has.
-        steps: Steps at which any has a value.
-        values: Values in all.
-        notes: Gets the note.
+        labels: Its number of labels.
+        steps: Number of steps at which any label has a value.
+        values: Total number of values.
+        notes: The note is appended here.
     """
     if labels * steps <= max(MAX_CELLS, SPARSE * values):
         return labels

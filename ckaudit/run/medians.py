@@ -1,4 +1,4 @@
-"""Medians of short arrays: of all of one, of each point and its neighbours, of equal parts."""
+"""Medians of short arrays: of a whole array, of each point and its neighbours, of equal parts."""
 
 import itertools
 import math
@@ -10,17 +10,17 @@ from ckaudit.run.series import Floats, Steps
 
 
 def median(values: npt.ArrayLike, *, overwrite: bool = False) -> float:
-    """Return the median of all values, of a short array in a fifth of the time of `numpy.median`; NaN of nothing, and of a NaN.
+    """Return the median of all values, five times as fast as `numpy.median` for short arrays; NaN if empty or if one is NaN.
 
     Args:
         values: Of any shape.
-        overwrite: Sort them where they lie: they are an array that nobody needs any more.
+        overwrite: Sort the array in place, because the caller no longer needs it.
 
     >>> median([3.0, 1.0, 2.0, 10.0])
     2.5
     """
     ordered = (np.asarray(values) if overwrite else np.array(values)).ravel()
-    ordered.sort()  # a NaN goes to the end
+    ordered.sort()  # NaN sorts to the end
     if not ordered.size or np.isnan(ordered[-1]):
         return math.nan
     middle = ordered.size // 2
@@ -28,7 +28,7 @@ def median(values: npt.ArrayLike, *, overwrite: bool = False) -> float:
 
 
 def medians_of_three(values: Floats) -> Floats:
-    """Return the median of each point and its neighbours; an end has one of them.
+    """Return the median of each point and its two neighbours; an end point has one neighbour.
 
     >>> medians_of_three(np.array([4.0, 3.0, 9.0, 2.0])).tolist()
     [3.5, 4.0, 3.0, 5.5]
@@ -41,7 +41,7 @@ def medians_of_three(values: Floats) -> Floats:
 
 
 def medians_of_parts(values: Floats, count: int) -> Floats:
-    """Return the medians of `count` parts, as `numpy.array_split` makes them, of finite values; NaN of a part without any.
+    """Return the medians of the `count` parts that `numpy.array_split` makes of finite values; NaN for an empty part.
 
     >>> medians_of_parts(np.array([1.0, 2.0, 9.0, 4.0, 6.0]), 2).tolist()
     [2.0, 5.0]
@@ -54,7 +54,7 @@ def medians_of_parts(values: Floats, count: int) -> Floats:
 
 
 def medians_of_rows(values: Floats, width: int) -> Floats:
-    """Return the medians of so many neighbours each, of finite values.
+    """Return the medians of `width` consecutive finite values each.
 
     >>> medians_of_rows(np.array([9.0, 1.0, 2.0, 4.0]), 2).tolist()
     [5.0, 3.0]
@@ -64,9 +64,10 @@ def medians_of_rows(values: Floats, width: int) -> Floats:
 
 
 def thirds_of_steps(steps: Steps) -> list[Steps]:
-    """Return the rows of each third of the steps that a record goes over; of one without a point, that of the point before it.
+    """Return the rows of each third of the step range of a log; an empty third gets the last row before it.
 
-    On a logarithmic cadence the last third of the points are most of the steps: what only grows with them would run away there.
+    With logarithmic spacing, the last third of the points covers most of the steps: a quantity that merely grows with the steps
+    would seem to diverge there.
 
     Args:
         steps: Rising, shape (T,), one at least.

@@ -1,4 +1,4 @@
-"""How much memory a run may take: columns beyond that stand on disk, where the system reads them as they are needed."""
+"""Memory budget of a run: columns beyond it are stored on disk, and the system pages them in as needed."""
 
 import mmap
 import os
@@ -17,23 +17,23 @@ from numpy.typing import DTypeLike, NDArray
 T = TypeVar("T")
 
 SHARE = 0.25
-"""Of the memory that is free: columns that were read take as much, columns computed from them too, and a rule needs the rest."""
+"""Share of the free memory that columns may take. Columns computed from them take as much again, and rules need the rest."""
 
 LARGE = 2**18
-"""Bytes from which a result counts: thousands of smaller ones are kept."""
+"""Bytes from which a result counts as large; smaller ones are kept by the thousand."""
 
 MOST_KEPT = 2**26
-"""Bytes of large results that stay in memory however much is free, and of those on disk that may be in use at a time."""
+"""Bytes of large results that stay in memory however much is free, and limit for the disk results paged in at a time."""
 
 CGROUPS = Path("/sys/fs/cgroup")
-"""Where Linux says what a container, or a job of a cluster's scheduler, may use."""
+"""Where Linux lists the memory limits of a container or a cluster job."""
 
 _limit: ContextVar[int | None] = ContextVar("memory_limit", default=None)
 
 
 @contextmanager
 def memory_limit(max_bytes: int | None) -> Iterator[None]:
-    """Read and judge runs within so many bytes, as far as their columns go; None: within what the machine has free."""
+    """Limit the memory that the columns of runs may take; None means what the machine has free."""
     token = _limit.set(max_bytes)
     try:
         yield
@@ -42,27 +42,27 @@ def memory_limit(max_bytes: int | None) -> Iterator[None]:
 
 
 def column_budget() -> int:
-    """Return how many bytes the columns of a run may take before they go to disk."""
+    """Return how many bytes the columns of a run may take before they move to disk."""
     limit = _limit.get()
     return int(SHARE * (free_memory() if limit is None else limit))
 
 
 def free_memory() -> int:
-    """Return the bytes that this process could still have: of the machine, or of the container if that has less."""
+    """Return the bytes that this process can still allocate: free memory of the machine, or the container's limit if lower."""
     try:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         known = Path("/proc/meminfo").read_text("ascii").partition("MemAvailable:")[2].split()
         free = int(known[0]) * 1024 if known else free
-    except (OSError, ValueError):  # not every system tells
+    except (OSError, ValueError):  # not every system has these
         free = 2**32
     return min([free, *_container_limits()])
 
 
 def _container_limits() -> Iterator[int]:
-    """Yield the limits of the groups that this process is in, and of those around them."""
+    """Yield the memory limits of the process's control groups and their parents."""
     try:
         groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines()]
-    except OSError:  # no such system
+    except OSError:  # no control groups
         return
     for _, controllers, name in groups:
         root, file = (CGROUPS / "memory", "memory.limit_in_bytes") if controllers else (CGROUPS, "memory.max")
@@ -70,22 +70,22 @@ def _container_limits() -> Iterator[int]:
             continue
         own = root / name.lstrip("/")
         for folder in [own, *own.parents][: len(own.parts) - len(root.parts) + 1]:
-            with suppress(OSError, ValueError):  # no limit, or "max"
+            with suppress(OSError, ValueError):  # no limit, or the word "max"
                 yield int((folder / file).read_text("ascii"))
 
 
 def scratch_file() -> IO[bytes]:
-    """Return a file without a name, which is deleted with the last object that holds it."""
+    """Return an unnamed temporary file, which is deleted with the last object that holds it."""
     return TemporaryFile(prefix="ckaudit-")
 
 
 def array_on_disk(shape: tuple[int, ...], dtype: DTypeLike, file: IO[bytes] | None = None) -> NDArray[Any]:
-    """Return an array whose pages the system may put aside.
+    """Return an array whose pages the system may swap out to a file.
 
     Args:
         shape: Its shape.
         dtype: Its element type.
-        file: What holds its values already, which writing to the array does not change; None: a new one, of zeros.
+        file: Holds the values; writing to the array does not change the file. None: a new file of zeros.
     """
     if 0 in shape:  # an empty file cannot be mapped
         return np.empty(shape, dtype)
@@ -97,7 +97,7 @@ def array_on_disk(shape: tuple[int, ...], dtype: DTypeLike, file: IO[bytes] | No
 
 
 class ResultCache:
-    """What was computed of a run, by key; the arrays of large results stand on disk once there are many of them."""
+    """Results computed from a run, by key. Once large results exceed the memory budget, their arrays move to disk."""
 
     def __init__(self) -> None:
         """Begin empty."""
@@ -108,12 +108,12 @@ class ResultCache:
         self._recent: dict[Hashable, int] = {}
 
     def get(self, key: Hashable, make: Callable[[], T], *, held: Callable[[], Iterable[NDArray[Any]]] = tuple) -> T:
-        """Return the result under a key, computed where it is not there.
+        """Return the result of a key, and compute it if it is missing.
 
         Args:
-            key: What it is.
-            make: Computes it.
-            held: Returns arrays that are in memory anyway, so that a result which only shows them takes none.
+            key: Identifies the result.
+            make: Computes the result.
+            held: Returns arrays that are in memory anyway; views of them do not count.
         """
         if key not in self._results:
             self._results[key] = self._fitted(key, make(), held)
@@ -122,28 +122,28 @@ class ResultCache:
         return self._results[key]  # type: ignore[no-any-return]
 
     def _fitted(self, key: Hashable, result: T, held: Callable[[], Iterable[NDArray[Any]]]) -> T:
-        """Return a result whose arrays stand where there is room for them."""
+        """Return a result whose arrays are in memory, or on disk if they exceed the budget."""
         arrays = _large_arrays(result)
         if not arrays:
             return result
         known = self._kept.keys() | {id(_owner(array)) for array in held()}
         own = {name: array for name, array in arrays.items() if id(_owner(array)) not in known}
         size = sum(array.nbytes for array in own.values())
-        # below the first no machine is short, and nobody need ask
+        # any machine has the first amount free, so the budget, which is slow to read, is not asked for
         if not own or self._bytes + size < 64 * LARGE or self._bytes + size < min(MOST_KEPT, column_budget()):
             self._bytes += size
             self._kept |= {id(_owner(array)): _owner(array) for array in own.values()}
             return result
         try:
             on_disk = {name: _written(array) for name, array in own.items()}
-        except OSError:  # no room there either
+        except OSError:  # no room on disk either
             return result
         self._on_disk[key] = [*on_disk.values()]
         self._kept |= {id(array): array for array in on_disk.values()}
         return replace(result, **on_disk)  # type: ignore[type-var]  # only a struct has arrays
 
     def _use(self, key: Hashable) -> None:
-        """Let pages of the results on disk that were used longest ago go, where too many may be in memory."""
+        """Release the pages of the least recently used disk results if too many are in memory."""
         self._recent.pop(key, None)
         self._recent[key] = sum(array.nbytes for array in self._on_disk[key])
         while len(self._recent) > 1 and sum(self._recent.values()) > MOST_KEPT:
@@ -154,7 +154,7 @@ class ResultCache:
 
 
 def _large_arrays(result: Any) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a result that is a struct of arrays, by field; none where they are small."""
+    """Return the array fields of a result that is a struct; an empty dict if they are small."""
     if not isinstance(result, Struct):
         return {}
     arrays = {name: array for name in result.__struct_fields__ if isinstance(array := getattr(result, name), np.ndarray)}
@@ -162,14 +162,14 @@ def _large_arrays(result: Any) -> dict[str, NDArray[Any]]:
 
 
 def _owner(array: NDArray[Any]) -> NDArray[Any]:
-    """Return the array whose memory an array shows."""
+    """Return the array that owns the memory of a view."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
 
 
 def _written(values: NDArray[Any]) -> "np.memmap[Any, Any]":
-    """Return the same array on disk."""
+    """Return a copy of an array on disk."""
     if not values.size:  # an empty file cannot be mapped
         return values  # type: ignore[return-value]
     with scratch_file() as file:  # what is mapped stays when its file is closed
@@ -179,7 +179,7 @@ def _written(values: NDArray[Any]) -> "np.memmap[Any, Any]":
 
 
 def _let_go(array: "np.memmap[Any, Any]") -> None:
-    """Let the system take the pages of an array on disk out of this process; they are read again where they are needed."""
+    """Release the pages of an array on disk from memory; they are read again when needed."""
     pages = getattr(array, "_mmap", None)
     if pages is not None and hasattr(mmap, "MADV_DONTNEED"):
         pages.madvise(mmap.MADV_DONTNEED)

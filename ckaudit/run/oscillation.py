@@ -1,4 +1,4 @@
-"""Oscillation: one period that holds most of what moves in a curve, at any number of points."""
+"""Detection of oscillation: one period that holds most of a curve's variance, at any number of points."""
 
 import math
 
@@ -11,29 +11,29 @@ from ckaudit.run.robust import difference_noise, parts_of
 from ckaudit.run.series import Floats
 
 RESOLUTIONS = (24, 96, 384, 1536, 6144)
-"""Parts that a curve is reduced to at least, one after the other: slow swings show in few, fast ones in many."""
+"""Numbers of parts that a curve is reduced to, one after the other: few show slow swings, many show fast ones."""
 
 MIN_POINTS = 8
-"""Points of which a periodogram says anything; fewer must swing widely."""
+"""Points from which a periodogram is meaningful; shorter curves must swing widely."""
 
 MIN_DEVIATIONS = 8.0
-"""Swings of a curve without a period must stand out of its noise so far."""
+"""Noise deviations that the swings of a curve without a period must exceed."""
 
 UNCUT_SHARE = 0.75
-"""A swing between the medians of parts is less than one between points: a median cuts the tip of a turn."""
+"""A swing between medians of parts is smaller than one between points, because a median cuts the tip of a turn."""
 
 MIN_CYCLES = 3
-"""Fewer are a valley, or a hump."""
+"""Fewer cycles are a valley or a hump."""
 
 
 class Oscillation(Struct, frozen=True):
-    """A part of a curve that goes up and down without getting anywhere.
+    """A part of a curve that goes up and down without net progress.
 
     Attributes:
-        first: First row of it.
-        cycles: How often it goes up and down.
-        low: Lower level of it.
-        high: Higher level of it.
+        first: First row.
+        cycles: Number of cycles.
+        low: Lower level.
+        high: Upper level.
     """
 
     first: int
@@ -45,23 +45,23 @@ class Oscillation(Struct, frozen=True):
 def oscillation(
     values: Floats, *, min_swing: float = 0.2, min_power: float = 0.5, max_chance: float = 3e-3, max_progress: float = 0.5
 ) -> Oscillation | None:
-    """Return how a curve oscillates after its first fall, None where it does not.
+    """Return how a curve oscillates after its first fall; None if it does not.
 
-    One frequency must hold the share `min_power` of the variance (a sine has all, a square wave 81 %, a saw 61 %), more than
-    noise reaches with a probability of `max_chance` (Fisher's g test, 1929).
+    One frequency must hold the share `min_power` of the variance (a sine wave holds all in one, a square wave 81 %, a sawtooth
+    wave 61 %). Noise must reach that share with a probability of at most `max_chance` (Fisher's g test, 1929).
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        min_swing: From the lower level to the higher one, as a share of the middle.
-        min_power: Share of the variance around a straight line.
-        max_chance: Probability of so much by chance.
-        max_progress: Fall from the first third to the last, as a share of the swing: what falls further gets somewhere.
+        min_swing: Distance from the lower level to the upper one, as a share of the middle.
+        min_power: Smallest share of the variance around a straight line.
+        max_chance: Largest probability of such a share by chance.
+        max_progress: Largest change from the first third to the last, as a share of the swing.
     """
     if len(values) < 4:
         return None
     if len(values) < MIN_POINTS:
         return _of_few(values, min_swing)
-    max_chance /= 1 + sum(len(values) >= 2 * parts for parts in RESOLUTIONS)  # one look for each resolution
+    max_chance /= 1 + sum(len(values) >= 2 * parts for parts in RESOLUTIONS)  # one test per resolution
     for parts in RESOLUTIONS:
         starts, levels = parts_of(values, parts)
         reached = np.flatnonzero(levels <= levels[len(levels) // 2 :].max())
@@ -78,20 +78,20 @@ def oscillation(
 def _of_one_period(
     levels: Floats, min_swing: float, min_power: float, max_chance: float, max_progress: float
 ) -> tuple[float, float, float] | None:
-    """Return lower level, higher level and cycles of levels that oscillate."""
+    """Return lower level, upper level and number of cycles of levels that oscillate; None if they do not."""
     count = len(levels)
     if count < MIN_POINTS:
         return None
     low, high = (float(np.quantile(levels, share)) for share in (0.1, 0.9))
-    third = count // 6 * 2  # an even number: the median of an odd one of what alternates is one of its two levels
+    third = count // 6 * 2  # even, because the median of an odd number of alternating values is one of their two levels
     progress = median(levels[:third]) - median(levels[-third:])
     if high - low < min_swing * abs(high + low) / 2 or abs(progress) > max_progress * (high - low) or low <= 0:
         return None
     time = np.arange(count)
     flat = levels - np.polyval(np.polyfit(time, levels, 1), time)
-    # Twice as many frequencies as points have: a period need not fit into the record a whole number of times.
+    # Twice as many frequencies, because the record need not hold a whole number of periods.
     power = 2 * np.abs(np.fft.rfft(flat, 2 * count)) ** 2 / (count * max(float(np.square(flat).sum()), 1e-300))
-    power[-1] /= 2  # the fastest frequency is its own mirror image
+    power[-1] /= 2  # the Nyquist frequency has no mirror image
     place = int(np.argmax(power))
     share = min(1.0, float(power[place]))
     if place < 2 * MIN_CYCLES or share < min_power or _chance(share, count // 2) > max_chance:
@@ -100,12 +100,12 @@ def _of_one_period(
 
 
 def _chance(share: float, frequencies: int) -> float:
-    """Return an upper bound of the probability that the largest of so many frequencies of pure noise holds that share."""
+    """Return an upper bound of the probability that one of the frequencies of pure noise holds a share of the power."""
     return 2 * frequencies * max(0.0, 1 - share) ** (frequencies - 1)
 
 
 def _of_turns(values: Floats, min_swing: float) -> Oscillation | None:
-    """Return how the turning points of a smooth curve go up and down, as those of a short log; None of one that is noisy."""
+    """Return how the turning points of a smooth curve oscillate, like the points of a short log; None if the curve is noisy."""
     starts, levels = parts_of(values, RESOLUTIONS[0])
     swing = UNCUT_SHARE * min_swing
     threshold = max(swing * median(levels[len(levels) // 2 :]), MIN_DEVIATIONS * difference_noise(levels))
@@ -115,12 +115,12 @@ def _of_turns(values: Floats, min_swing: float) -> Oscillation | None:
 
 
 def _turning_points(levels: Floats, min_swing: float) -> list[int]:
-    """Return the rows where a curve turns, between which it goes `min_swing` far each time, the last one with them.
+    """Return the rows at which a curve turns after a move of at least `min_swing`, including the last one.
 
     >>> _turning_points(np.array([5.0, 3.0, 3.1, 4.0, 2.0, 2.1, 3.5]), 0.8)
     [0, 1, 3, 4, 6]
     """
-    rows, far = [0], 0  # where it turned, and the farthest since then
+    rows, far = [0], 0  # turning points, and the farthest row since the last one
     for row in range(1, len(levels)):
         way = np.sign(levels[far] - levels[rows[-1]])
         if way * (levels[far] - levels[row]) >= min_swing and far != rows[-1]:
@@ -132,7 +132,7 @@ def _turning_points(levels: Floats, min_swing: float) -> list[int]:
 
 
 def _of_few(values: Floats, min_swing: float) -> Oscillation | None:
-    """Return how the last points of a short log go up and down, three swings in a row at least, each wide."""
+    """Return how the last points of a short log oscillate: in three wide swings in a row."""
     moves = np.diff(values)[-3:]
     level = float(np.mean(values[-4:]))
     wide = bool((np.abs(moves) >= 0.85 * min_swing * level).all()) and moves[0] * moves[1] < 0 and moves[1] * moves[2] < 0

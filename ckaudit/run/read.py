@@ -1,4 +1,4 @@
-"""Reading a run folder, one file, or a list of files, each file once and only what was asked for."""
+"""Reading of a run folder, one file, or a list of files: each file once, and only what was asked for."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -30,7 +30,7 @@ from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series
 
 MAX_SAMPLES = 128
-"""In how many checkpoints of a long run the samples of weights are read, evenly spread: how far they have come needs no more."""
+"""Checkpoints of a long run whose weight samples are read, evenly spread: distances from the start need no more."""
 
 Progress = Callable[[int, int], None]
 Source = Path | str | Sequence[Path] | RunFiles
@@ -43,15 +43,14 @@ def read_run(
     """Read one run.
 
     Args:
-        source: A run folder, one file, a list of files, or a folder that was listed already.
-        reads: Paths into the checkpoints, such as "gradients.*.norm"; what is not asked for is not kept.
-            Default: every number but grids and histograms. Where it is given, samples of weights are read of at most 128
-            checkpoints, evenly spread.
-        progress: Called with pieces done and pieces in all: files, and blocks of a long log.
-        logs: Gathers the lines of each session by itself, for who wants them so.
+        source: A run folder, one file, a list of files, or a folder that is already listed.
+        reads: Paths into the checkpoints, such as "gradients.*.norm"; other paths are not kept. Default: every number but grids
+            and histograms. If it is given, weight samples are read from at most 128 checkpoints, evenly spread.
+        progress: Called with the number of pieces done and their total; a piece is a file or a block of a long log.
+        logs: Gathers the lines of each session separately, for callers that need them.
 
     Raises:
-        UnreadableError: Where there is nothing to read at all. A broken file among others is a finding of the run.
+        UnreadableError: If there is nothing to read at all. A broken file among others is a finding of the run.
 
     >>> import ckaudit
     >>> ckaudit.read_run("fixtures/runs/healthy")
@@ -69,7 +68,7 @@ def read_run(
 
 
 def read_manifest(source: Source) -> Manifest | None:
-    """Return the run.json of a run; None where there is none, or none that can be read."""
+    """Return the run.json of a run; None if it is missing or unreadable."""
     reader = RunReader(list_source(source), frozenset(), SessionLogs())
     reader.take_manifest()
     return reader.manifest
@@ -92,15 +91,15 @@ def _name(source: Source) -> str:
 
 
 class RunReader:
-    """What is gathered while one run is read, all at once or while it grows.
+    """State of reading one run, either at once or while it grows.
 
     Attributes:
         folder: The files of the run.
-        builder: What the checkpoints hold.
-        log: What the lines hold.
-        manifest: `run.json`, once it was taken.
-        findings: What is wrong with the files.
-        notes: What a reader must know of how they were read.
+        builder: Gathers the checkpoints.
+        log: Gathers the log lines.
+        manifest: Contents of `run.json`, once it is read.
+        findings: Problems of the files.
+        notes: Notes on how the files were read.
     """
 
     def __init__(self, folder: RunFiles, paths: frozenset[str], logs: SessionLogs) -> None:
@@ -121,8 +120,8 @@ class RunReader:
         """Read every file of the folder.
 
         Args:
-            progress: Called with pieces done and pieces in all.
-            thin_samples: Read the samples of weights in at most 128 checkpoints.
+            progress: Called with the number of pieces done and their total.
+            thin_samples: Read weight samples from at most 128 checkpoints.
         """
         self.take_manifest()
         files = [file for file in self.folder.checkpoints if file.rank is None]
@@ -172,13 +171,13 @@ class RunReader:
             return None
 
     def take_manifest(self) -> None:
-        """Read `run.json`; where it cannot be read, what it said before stays."""
+        """Read `run.json`; if it cannot be read, the previous contents stay."""
         path = self.folder.manifest
         if path is not None and (data := self._bytes(path, path.name)) is not None:
             self.manifest = self._manifest_of(data, path.name) or self.manifest
 
     def _manifest_of(self, data: bytes, shown: str) -> Manifest | None:
-        """Read `run.json`; a word that its field does not know counts as not said, and is noted."""
+        """Decode `run.json`; a word that its field does not know counts as missing, and a note says so."""
         reader = msgspec.json.Decoder(Manifest)
         with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             known = decode(data, reader).document
@@ -195,7 +194,7 @@ class RunReader:
         return document  # type: ignore[no-any-return]
 
     def take_lines(self, lines: Lines) -> None:
-        """Add lines of a log that are read."""
+        """Add log lines that have been read."""
         if lines.table is not None:
             self.log.add_table(lines.table)
         for row in self._budget.rows(lines.rows):
@@ -204,11 +203,11 @@ class RunReader:
         self.notes += lines.notes
 
     def over_budget(self, shown: str) -> list[Finding]:
-        """Return what was left out of a log since the last call, because there is too much of it."""
+        """Return findings on what was left out of a log since the last call because it exceeds the budget."""
         return self._budget.findings(shown)
 
     def take_log(self, path: Path, report: Callable[[int], None] = lambda _: None, pieces: range = range(0)) -> None:
-        """Read a whole log; `report` is called with each of its pieces done."""
+        """Read a whole log; `report` is called after each of its pieces."""
         blocks = read_lines(path, path.name, root=self.folder.root, tabulate=self._tabulate)
         for done, lines in enumerate(blocks, pieces.start + 1):
             self.take_lines(lines)
@@ -221,7 +220,7 @@ class RunReader:
         return table if table is not None and self.log.takes(table) else None
 
     def take_checkpoint(self, file: CheckpointFile) -> None:
-        """Read one checkpoint; one that cannot be read is a finding."""
+        """Read one checkpoint; an unreadable one becomes a finding."""
         data = self._bytes(file.path, file.shown)
         document = None if data is None else self._decoded(data, file.shown, self.builder.decoder, VERSION)
         if document is None:
@@ -232,12 +231,12 @@ class RunReader:
             return
         self.builder.take(document)
         facts = {"file_ok": 1.0}
-        with suppress(OSError):  # gone since it was read
+        with suppress(OSError):  # deleted since it was read
             facts["file_bytes"] = float(file.path.stat().st_size)
         self.builder.fill.add(document.step, facts if document.time is UNSET else facts | {"file_time": document.time})
 
     def take_rank(self, file: CheckpointFile) -> None:
-        """Read one rank's facts, where anything is wanted of them."""
+        """Read the facts of one rank, if any of them are wanted."""
         if not self.builder.wants_rank_facts or (data := self._bytes(file.path, file.shown)) is None:
             return
         document = self._decoded(data, file.shown, self.builder.decoder, VERSION)
@@ -245,7 +244,7 @@ class RunReader:
             self._rank_facts.setdefault(document.step, {})[f"rank.{file.rank}"] = document.rank_facts
 
     def _ranks(self) -> dict[str, Series]:
-        """Join the facts of all ranks at each step to one row."""
+        """Return the series of the facts of all ranks, with a row per step."""
         if not self._rank_facts:
             return {}
         builder = RunBuilder(self._rank_paths)
@@ -266,7 +265,7 @@ class RunReader:
     def _refused(
         self, data: bytes, shown: str, reader: "msgspec.json.Decoder[Any]", version: str, *, alike: str = "", explained: int = 3
     ) -> Any:
-        """Find out why a document was refused, or read it after all; of files refused alike the first few are explained."""
+        """Explain why a document does not decode, or decode it after all; of equal errors only the first few are explained."""
         known = self._alike.setdefault(alike, [])
         if alike and len(known) >= explained:
             self.findings.append(replace(known[0], file=shown))
@@ -280,5 +279,5 @@ class RunReader:
 
 
 def _reporter(progress: Progress | None, total: int) -> Callable[[int], None]:
-    """Return what is called with the pieces done."""
+    """Return a function that is called with the number of pieces done."""
     return (lambda done: progress(done, total)) if progress else (lambda _: None)

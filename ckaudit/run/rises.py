@@ -1,10 +1,10 @@
-"""How a curve ends above its own lowest level: a climb that goes on to the end, or a jump that stays.
+"""How a curve ends above its own lowest level: a climb that goes on to the end, or a jump that lasts.
 
-Two stories of the same curve are held against each other: that it only ever falls, at any pace and with rests, and that it falls
-up to some point, from which on it stands higher, climbs in a straight line, or falls again from higher up. The better the second
-explains what the first cannot, over the noise that is left, the surer is the rise (a likelihood ratio; the first story is the
-isotonic regression of Robertson, Wright & Dykstra 1988). Of a positive curve logarithms are compared, for noise shrinks with the
-loss. Where few points tell little of it, what logged losses usually scatter stands in (`PRIOR_NOISE`), and the size decides.
+Two hypotheses about a curve are compared. Either it only ever falls, at any pace and with rests; or it falls up to some point,
+from which on it stands higher, climbs in a straight line, or falls again from higher up. The likelihood ratio of the second over
+the first says how sure the rise is (the first is the isotonic regression of Robertson, Wright & Dykstra 1988). Positive curves
+are compared in logarithms, because noise shrinks with the loss. Few points show little of the noise; then the usual scatter of
+logged losses (`PRIOR_NOISE`) stands in, and the size of the rise decides.
 """
 
 import math
@@ -21,67 +21,67 @@ from ckaudit.run.robust import ENOUGH_FOR_NOISE, PARTS, parts_of, rank_trend, tr
 from ckaudit.run.series import Floats, Steps
 
 PRIOR_NOISE = 0.02
-"""Noise of a logged loss as a share of its level: between the 1 and 10 % that public logs have, nearer to the lower end."""
+"""Noise of a logged loss as a share of its level: public logs have 1 to 10 %, and this is nearer to the lower end."""
 
 PRIOR_POINTS = 2.0
-"""How many points that prior weighs as much as."""
+"""Weight of that prior, in points."""
 
 POINTS_PER_LEVEL = 1.2
-"""What each level of a fitted fall costs in degrees of freedom, between one for its height and two with its place."""
+"""Degrees of freedom that each level of a fitted fall takes: between one for its height and two with its place."""
 
 CLEAR_DEVIATIONS = 6.0
-"""Of falling curves of noise of 20 % one in a hundred comes so far, whatever the size of its rise."""
+"""One in a hundred falling curves with noise of 20 % reaches this, whatever the size of the rise."""
 
 HEAVY_NOISE = 0.2
-"""Share of the level by which points scatter so that only a clear rise counts: of flat curves of 30 % noise and 10 to 30 points a
-third come to 3 deviations and a law of learning that fits no better, and one in fifteen to six."""
+"""Scatter, as a share of the level, above which only a clear rise counts. Of flat curves of 10 to 30 points with 30 % noise, a
+third reach 3 deviations and fit a law of learning no better; one in fifteen reaches six."""
 
 NEGLIGIBLE_SHARE = 1e-3
-"""Share of the middle level below which a curve is at zero for all that matters; a logarithm would make much of it."""
+"""Share of the median level below which a curve is effectively zero; its logarithm would exaggerate such values."""
 
 OVER_EARLIER_RISES = 1.1
-"""A rise counts where it is larger by a tenth than any that the curve took back before."""
+"""A rise counts if it is a tenth larger than any earlier one that the curve took back."""
 
 POINTS_FOR_A_LAW = 7
-"""A law of learning takes a floor, a height, a pace and a form, a rise its place and its size: six numbers."""
+"""A law of learning takes a floor, a height, a pace and a form, a rise takes its place and its size: six parameters."""
 
 MIN_LAW_RATIO = 6.0
-"""Log likelihood ratio; two of a hundred falling curves of noise of 10 % come so far, of 3 % none."""
+"""Log likelihood ratio; two in a hundred falling curves with noise of 10 % reach it, none with noise of 3 %."""
 
 ALLOWED_BY_LAW = 1.7
-"""Deviations that a rise of few points may lack where no law of learning explains it."""
+"""Deviations that a rise of few points may lack if no law of learning explains it."""
 
-CLIMB = 1  # which of the fits_after is a straight climb
+CLIMB = 1  # index of the straight climb in `fits_after`
 
 ZOOM = 8
-"""The last part of a long curve is looked at once more by itself: an eighth, in which 48 parts and more are 400 of the whole."""
+"""The last eighth of a long curve is examined once more by itself; 48 parts of it and more are 400 of the whole."""
 
 MIN_LEVEL_POINTS = 3
-"""Points that make a level: one batch that was easy makes none."""
+"""Points that make a level; a single easy batch makes none."""
 
 POINTS_FOR_A_LEVEL = 20
-"""Of so many points one that was easy makes no level; of fewer it may be all there is."""
+"""From this many points on, one easy batch makes no level; with fewer it may be all there is."""
 
 STEEP_POINTS = 4
 """A loss falls fastest in its first points, where no second one lies near the lowest; later a single low one is a lucky batch."""
 
 CORRELATED = 1.0
-"""Standard errors, 1 / sqrt(N), from which on the noise of neighbours goes together, as that of a moving average."""
+"""Standard errors, 1 / sqrt(N), above which the noise of neighbours is correlated, as in a moving average."""
 
 ZOOM_DEVIATIONS = 6.0
-"""Neighbouring points of a long log share batches and rates, and scatter together: a rise of so few must stand out further."""
+"""Neighbouring points of a long log share batches and rates and scatter together: a rise of so few must stand out further."""
 
 
 class Rise(Struct, frozen=True):
-    """A level at the end that is higher than one before, and stays so.
+    """A final level that is higher than an earlier one.
 
     Attributes:
-        lowest: Row of the middle of the level before.
+        lowest: Row of the middle of the earlier level.
         onset: First row of the higher level.
-        low: Level before.
-        end: Level of the end; of a straight climb, where it has come to.
-        deviations: How far the rise stands out of the noise: the root of twice the log likelihood ratio.
-        noise_is_known: Whether there are points enough to know the noise; if not, the size of the rise speaks.
+        low: The earlier level.
+        end: The final level; for a straight climb, the level it has reached.
+        deviations: Significance of the rise: the root of twice the log likelihood ratio.
+        noise_is_known: Whether there are enough points to know the noise; if not, the size of the rise decides.
     """
 
     lowest: int
@@ -93,12 +93,12 @@ class Rise(Struct, frozen=True):
 
     @property
     def share(self) -> float:
-        """The rise over the level before, infinite where that is not positive."""
+        """The rise relative to the earlier level, infinite if that is not positive."""
         return (self.end - self.low) / self.low if self.low > 0 else math.inf
 
 
 class _Split(Struct, frozen=True, order=True):
-    """A place where a curve may have turned, with how far it rises there."""
+    """A row at which a curve may have turned, and how far it rises there."""
 
     deviations: float
     row: int
@@ -116,18 +116,18 @@ def sustained_rise(
     prior: float = PRIOR_NOISE,
     is_a_loss: bool = True,
 ) -> Rise | None:
-    """Return how a curve ends above its own lowest level, None where it does not.
+    """Return how a curve ends above its own lowest level; None if it does not.
 
-    The mean of what comes after the turn counts for no more than twice its middle and twice its last three points, for one point
-    makes no level; a rise as large as one that was taken back before is none.
+    A single point makes no level, so the mean rise after the turn counts for at most twice that of the median and of the last
+    three points. A rise no larger than an earlier one that was taken back does not count.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        min_share: Rise over the lowest level; of a curve that is not positive throughout, half as much again as its range before.
-        min_deviations: How far it must stand out; three of a hundred falling curves of noise of 10 % come so far, of 3 % none.
-        min_share_alone: The least share of a log of three or four points, whose end may be a single one.
-        prior: Noise as a share of the level, where few points tell little of it.
-        is_a_loss: Whether it falls as learning curves do where nothing is wrong, or may be any number.
+        min_share: Smallest rise over the lowest level; 1.5 times the range before it if the curve is not always positive.
+        min_deviations: Smallest significance; three in a hundred falling curves with noise of 10 % reach it, none with 3 %.
+        min_share_alone: Smallest share for a log of three or four points, whose end may be a single point.
+        prior: Noise as a share of the level, used where few points show little of it.
+        is_a_loss: Whether the curve falls like a learning curve in a healthy run, or may be any quantity.
     """
     if len(values) < 3:
         return None
@@ -143,24 +143,24 @@ def sustained_rise(
 
 
 def large_or_clear_rise(values: Floats, *, large: float, small: float) -> Rise | None:
-    """Return a rise by the share `large`, or one by `small` that stands out of the noise by `CLEAR_DEVIATIONS`; else None.
+    """Return a rise by the share `large`, or one by `small` that exceeds the noise by `CLEAR_DEVIATIONS`; else None.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        large: Share of the lowest level from which on a rise need stand out no further than sustained_rise asks.
-        small: The least share that matters.
+        large: Share of the lowest level from which a rise needs only the significance that sustained_rise asks for.
+        small: Smallest share that matters.
     """
     rise = sustained_rise(values, min_share=large)
     return rise or sustained_rise(values, min_share=small, min_deviations=CLEAR_DEVIATIONS)
 
 
 def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:
-    """Tell whether a curve falls steadily again from where it jumped to, by `given_back` of its rise at least.
+    """Tell whether a curve falls steadily again after its jump, by at least `given_back` of its rise.
 
     Args:
-        after: The curve from the onset of its rise on, finite, shape (N,).
-        rise: How it rose.
-        given_back: Share of the way from the level before to the highest level after.
+        after: The curve from the onset of its rise, finite, shape (N,).
+        rise: The rise.
+        given_back: Share of the distance from the level before to the highest level after.
     """
     if len(after) < 5:
         return False
@@ -171,12 +171,12 @@ def falls_on(after: Floats, rise: Rise, *, given_back: float = 0.2) -> bool:
 
 
 def falls_from_each_jump(after: Floats, rise: Rise, *, parts: int = 12) -> bool:
-    """Tell whether a curve falls on from where it jumped to; where it jumps again, from each of its jumps until the next.
+    """Tell whether a curve falls again after its jump; if it jumps several times, after each jump until the next.
 
     Args:
-        after: The curve from the onset of its rise on, finite, shape (N,).
-        rise: How it rose.
-        parts: Parts that it is cut into to look for more jumps, each of a third of the rise at least.
+        after: The curve from the onset of its rise, finite, shape (N,).
+        rise: The rise.
+        parts: Number of parts in which to look for more jumps, each by at least a third of the rise.
     """
     if falls_on(after, rise):
         return True
@@ -200,14 +200,14 @@ def _rise_of_parts(
     scale = float(np.abs(levels).max())
     if scale == 0 or not math.isfinite(scale) or (len(values) < ENOUGH_FOR_NOISE and levels.min() <= 0 < levels.max()):
         return None
-    alone = len(values) < 5 or len(values) >= 3 * PARTS  # a part of three points and more is no single point
+    alone = len(values) < 5 or len(values) >= 3 * PARTS  # parts of three or more points are no single points
     levels = levels / scale
     best = max(_splits(levels, min_share_alone if len(values) < 5 else min_share, alone, prior), default=None)
     if best is None or not _stands_out(levels, best.deviations, min_deviations, is_a_loss):
         return None
     noise_is_known = len(values) >= ENOUGH_FOR_NOISE
     lowest, onset, low = best.row - (best.width + 1) // 2, best.row - 1, best.low
-    if not noise_is_known:  # any point may count, so the rise begins right after the lowest
+    if not noise_is_known:  # every point counts, so the rise begins right after the lowest
         lowest = onset = int(np.argmin(levels[: best.row]))
         low = float(levels[lowest])
     elif len(below := np.flatnonzero(levels <= low + (best.end - low) / 4)):
@@ -229,7 +229,7 @@ def _rise_of_parts(
 
 
 def _is_above_past(values: Floats, onset: int, late: Rise) -> bool:
-    """Tell whether a rise ends above the middle of as many points before it: the lowest few that scatter are no level."""
+    """Tell whether a rise ends well above the median of as many points before it; the lowest of scattered points are no level."""
     return late.end - median(values[max(0, 2 * onset - len(values)) : onset]) > (late.end - late.low) / 2
 
 
@@ -247,10 +247,10 @@ def _lasts(values: Floats, before: Floats, best: _Split, scale: float) -> bool:
 
 
 def _deviations_of_correlated(levels: Floats, best: _Split) -> float:
-    """Return how far a rise stands out where neighbours go together in what is left of a curve; infinite where they do not.
+    """Return the significance of a rise if the residuals of neighbours are correlated; infinite if they are not.
 
-    Of N points whose neighbours correlate by r only N (1 - r) / (1 + r) are independent (Bartlett 1935). A level that doubles is
-    no wandering of an average: its points would have to scatter by their own size.
+    Of N points whose neighbours correlate by r, only N (1 - r) / (1 + r) are independent (Bartlett 1935). Callers exclude levels
+    that double: no average wanders so far unless its points scatter by their own size.
     """
     compared = np.log(levels) if levels.min() > 0 else levels
     before = isotonic_fits(compared)
@@ -268,7 +268,7 @@ def _deviations_of_correlated(levels: Floats, best: _Split) -> float:
 
 
 def _left_of_fall(values: Floats) -> Floats:
-    """Return what is left of values when the best falling curve through them is taken away, shape (N,)."""
+    """Return the residuals of values from their best falling curve, shape (N,)."""
     fits, row, left = isotonic_fits(values), len(values), values.copy()
     while row:
         left[row - fits.width[row] : row] -= fits.low[row]
@@ -277,7 +277,7 @@ def _left_of_fall(values: Floats) -> Floats:
 
 
 def _stands_out(levels: Floats, deviations: float, min_deviations: float, is_a_loss: bool) -> bool:
-    """Tell whether a rise is clear by itself, or no law of learning curves explains it either."""
+    """Tell whether a rise is clear by itself, or significant and not explained by any law of learning."""
     if not is_a_loss or len(levels) < POINTS_FOR_A_LAW or levels.min() <= 0:
         return deviations >= min_deviations
     if deviations >= max(min_deviations, CLEAR_DEVIATIONS):
@@ -289,19 +289,19 @@ def _stands_out(levels: Floats, deviations: float, min_deviations: float, is_a_l
 
 
 def _first_above(values: Floats, starts: Steps, part: int, limit: float) -> int:
-    """Return the row after the last one of a part that is not above a limit, the part after it where it has one row."""
+    """Return the row after the last one of a part that is not above a limit, at most the last row."""
     end = int(starts[part + 1]) if part + 1 < len(starts) else len(values)
     below = np.flatnonzero(values[starts[part] : end] <= limit)
     return min(int(starts[part]) + (int(below[-1]) if len(below) else 0) + 1, len(values) - 1)
 
 
 def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list[_Split]:
-    """Return the places where a curve may have turned upwards for good.
+    """Return the rows at which a curve may have turned upwards for good.
 
     Args:
         levels: From -1 to 1, shape (P,).
         min_share: See sustained_rise.
-        alone: Whether there may be a second part of one level.
+        alone: Whether the last level alone may follow the turn.
         prior: See sustained_rise.
     """
     count, positive = len(levels), bool(levels.min() > 0)
@@ -313,7 +313,7 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
     left = before.squares[:-1] + after
     freedom = np.maximum(0.0, count - POINTS_PER_LEVEL * before.levels[:-1] - costs)
     prior_squares = PRIOR_POINTS * np.square(prior if positive else prior * lows)
-    bends = (count - 2) / 2  # neighbours share points, so each second difference counts half
+    bends = (count - 2) / 2  # neighbouring second differences share points, so each counts half
     bent = (prior_squares + bends * float(np.square(trimmed_noise(compared)))) / (PRIOR_POINTS + bends)
     variances = np.minimum((prior_squares + left) / (PRIOR_POINTS + freedom), bent)
     deviation_by_end = np.sqrt(np.maximum(0.0, before.squares[-1] - left) / variances)
@@ -333,7 +333,7 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
 
 
 def _middles_of_ends(levels: Floats) -> Floats:
-    """Return the median of the points from each one on; of two the lower, for neither makes a level by itself."""
+    """Return the median of the points from each one on; of two points the lower, because neither makes a level."""
     seen: list[float] = []
     middles = np.empty(len(levels))
     for row in range(len(levels) - 1, -1, -1):
@@ -344,11 +344,11 @@ def _middles_of_ends(levels: Floats) -> Floats:
 
 
 def _taken_back(before: Floats, width: int) -> float:
-    """Return the largest rise of a level that a curve took back before: noise of neighbours that go together comes to that.
+    """Return the largest earlier rise that a curve took back; correlated noise reaches as much.
 
     Args:
         before: Shape (N,).
-        width: Points of the level that is asked about; a third of `before` at most.
+        width: Points of the level in question; a third of `before` at most.
     """
     width = min(width, len(before) // 3)
     if width == 0:
@@ -360,12 +360,12 @@ def _taken_back(before: Floats, width: int) -> float:
 
 
 def end_level(after: Floats) -> float:
-    """Return the level at the end of a part that may climb: the mean of two points, else the median of its last third."""
+    """Return the level at the end of a part that may climb: the mean of one or two points, else the median of its last third."""
     return float(after.mean() if len(after) < 3 else median(after[-max(3, len(after) // 3) :]))
 
 
 def end_of_climb(after: Floats, low: float) -> float:
-    """Return where a straight climb from a level has come to by its last point, by least squares, twice its middle at most.
+    """Return the level that a straight climb reaches by its last point, by least squares; at most twice the rise of end_level.
 
     >>> end_of_climb(np.array([2.0, 3.0, 4.0]), 1.0)
     4.0

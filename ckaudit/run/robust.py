@@ -1,8 +1,8 @@
-"""What a curve of any length tells: its level, noise, rounding and trend, values that depart, and whether it is a score.
+"""Robust properties of a curve of any length: level, noise, rounding, trend, outliers, and whether it is a score.
 
-All of it holds for any number of points from three on, for any unit and any sign. A long curve is first reduced to the medians of
-equal parts, so that every length is judged alike. Noise is taken from second differences, in which neither a trend nor a single
-jump is seen. How sure a share is that was counted on a sample stands here too.
+Everything works from three points on, for any unit and sign. A long curve is first reduced to the medians of equal parts, so that
+all lengths are judged alike. Noise comes from second differences, which neither a trend nor a single jump affects. The confidence
+interval of a counted share is also defined here.
 """
 
 import math
@@ -15,31 +15,31 @@ from ckaudit.run.medians import median, medians_of_rows
 from ckaudit.run.series import Floats, Mask, Series, Steps
 
 MAD_TO_SIGMA = 1.4826
-"""Median absolute deviation times this is the standard deviation of normal values (Rousseeuw & Croux 1993)."""
+"""Factor from the median absolute deviation to the standard deviation of normal values (Rousseeuw & Croux 1993)."""
 
 PARTS = 48
-"""A curve of twice as many points and more is reduced to the medians of so many parts, or up to twice as many."""
+"""A curve of at least twice as many points is reduced to the medians of this many parts, or up to twice as many."""
 
 BLOCKS = 24
-"""The same of a curve that is judged by its whole course, in which single parts count less."""
+"""The same for a curve that is judged by its whole course, in which single parts count less."""
 
 MEDIAN_STANDARD_ERROR_FACTOR = math.sqrt(math.pi / 2)
-"""The standard error of a median over that of a mean, of normal values."""
+"""Standard error of a median divided by that of a mean, for normal values."""
 
 ENOUGH_FOR_NOISE = 8
-"""Of fewer points even pure noise often falls and then rises without a step back: so do 13 % of all orders of 5, 0.3 % of 8."""
+"""With fewer points, even pure noise often falls and then rises without a step back: 13 % of all orders of 5 do, 0.3 % of 8."""
 
 TRIM = 0.75
-"""Share of the second differences that count, the smallest: the others belong to spikes and to the bend of a steep start."""
+"""Share of the second differences that count, smallest first: the others belong to spikes and to the bend of a steep start."""
 
 TRIMMED_TO_SIGMA = 1.65
-"""Root mean square of the smallest three quarters of normal values times this is their standard deviation."""
+"""Factor from the root mean square of the smallest three quarters of normal values to their standard deviation."""
 
 ROUNDING = 1e-6
-"""A sum of numbers of size one is so far from zero by rounding to float32 alone, and no loss that is not solved is so small."""
+"""Distance from zero that rounding to float32 alone gives a sum of numbers of size one; only a solved loss is as small."""
 
-BFLOAT16_TAIL = 0xFFFF  # the bits of a float32 that a bfloat16 does not have
-BFLOAT16_DIGITS = 7  # binary digits of a bfloat16 after its leading one
+BFLOAT16_TAIL = 0xFFFF  # bits of a float32 that a bfloat16 lacks
+BFLOAT16_DIGITS = 7  # mantissa bits of a bfloat16
 
 
 def difference_noise(values: Floats) -> float:
@@ -47,7 +47,7 @@ def difference_noise(values: Floats) -> float:
 
     $$\hat\sigma = 1.4826 \operatorname{median} |y_{i-1} - 2 y_i + y_{i+1}| / \sqrt 6$$
 
-    A straight line has none, and a jump touches two of the differences only. NaN for fewer than three points.
+    A straight line has no noise, and a jump affects only two of the differences. NaN for fewer than three points.
 
     Args:
         values: Finite, shape (N,).
@@ -61,14 +61,14 @@ def difference_noise(values: Floats) -> float:
 
 
 def _bends(values: Floats) -> Floats:
-    """Return the size of the second differences of a curve."""
+    """Return the absolute second differences of a curve."""
     return by_blocks(
         lambda before, value, after: np.abs((after - value) - (value - before)), values[:-2], values[1:-1], values[2:]
     )
 
 
 def typical_move(values: Floats) -> float:
-    """Return the median distance of each value from the one before it; NaN of a single one.
+    """Return the median distance between consecutive values; NaN for a single value.
 
     >>> typical_move(np.array([1.0, 2.0, 4.0, 3.0]))
     1.0
@@ -78,12 +78,12 @@ def typical_move(values: Floats) -> float:
 
 
 def is_scatter(values: Floats, times: float, *, deviations: float = 6.0) -> bool:
-    """Tell whether points scatter so much that one may stand so many times higher than another: by the noise of their logarithms.
+    """Tell whether the noise of the logarithms is large enough that a point may stand `times` higher than another by chance.
 
     Args:
-        values: Finite points around the one that stands out; those that are not positive do not count.
+        values: Finite points around the one that stands out; non-positive ones do not count.
         times: How many times higher it stands.
-        deviations: Of the noise, within which it is scatter.
+        deviations: Noise deviations up to which the point counts as scatter.
 
     >>> is_scatter(np.array([1.0, 2.0, 0.9, 2.1, 1.1, 1.9, 0.8, 2.2]), 3.0), is_scatter(np.linspace(2.0, 1.0, 8), 3.0)
     (True, False)
@@ -93,9 +93,9 @@ def is_scatter(values: Floats, times: float, *, deviations: float = 6.0) -> bool
 
 
 def noise_without_peaks(values: Floats, rest: Mask) -> float:
-    """Return the noise of a curve without some of its points, by the second differences that touch none of them.
+    """Return the noise of a curve without some of its points, from the second differences that touch none of them.
 
-    Where fewer than three are left the others are joined, as if those points had not been there.
+    If fewer than three such differences are left, the remaining points are joined first.
 
     Args:
         values: Finite, shape (N,).
@@ -109,9 +109,9 @@ def noise_without_peaks(values: Floats, rest: Mask) -> float:
 
 
 def log_noise(values: Floats) -> float:
-    """Return the noise of a positive curve as a share of its level, 0 of one that is not positive.
+    """Return the noise of a positive curve as a share of its level; 0 for a curve that is not positive.
 
-    The noise of a loss shrinks with the loss, so that the calm end of a curve says little of how far its start scatters.
+    The noise of a loss shrinks with the loss, so the calm end of a curve says little about the scatter of its start.
 
     Args:
         values: Finite, shape (N,), three at least.
@@ -120,13 +120,13 @@ def log_noise(values: Floats) -> float:
 
 
 def parts_of(values: Floats, parts: int = PARTS) -> tuple[Steps, Floats]:
-    """Return the first row of each of `parts` parts of a curve, or up to twice as many, and their medians.
+    """Return the first row and the median of each of `parts` parts of a curve, or up to twice as many.
 
-    All have the same number of points, for a part of fewer scatters more; the first has those that are left over as well.
+    All parts have the same number of points, because shorter parts scatter more; the first also takes the remainder.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        parts: A curve of less than twice as many points stays as it is.
+        parts: Number of parts; a curve of less than twice as many points stays as it is.
 
     >>> parts_of(np.array([9.0, 4.0, 3.0, 2.0, 1.0]), 2)
     (array([0, 3]), array([4. , 1.5]))
@@ -140,7 +140,7 @@ def parts_of(values: Floats, parts: int = PARTS) -> tuple[Steps, Floats]:
 
 
 def means_of_parts(values: Floats, parts: int = PARTS) -> Floats:
-    """Return the means of the parts that parts_of makes: they scatter less than medians by a fifth, but a spike moves them.
+    """Return the means of the parts that parts_of makes; they scatter a fifth less than medians, but a spike moves them.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
@@ -157,10 +157,10 @@ def means_of_parts(values: Floats, parts: int = PARTS) -> Floats:
 
 
 def trimmed_noise(values: Floats) -> float:
-    """Return the noise of a curve from its smaller second differences, so that spikes and a steep start are none of it.
+    """Return the noise of a curve from its smaller second differences, which exclude spikes and a steep start.
 
     Args:
-        values: Finite, shape (N,), two at least; of two points there is none.
+        values: Finite, shape (N,), two at least; two points give 0.
     """
     bends = np.sort(np.abs(np.diff(values, 2) / math.sqrt(6)))
     smaller = bends[: max(1, int(TRIM * len(bends)))]
@@ -170,8 +170,8 @@ def trimmed_noise(values: Floats) -> float:
 def is_zero_but_for_rounding(values: Floats) -> bool:
     """Tell whether a loss is within float32's rounding of zero at every point, and not exactly zero at all of them.
 
-    A policy's is, where advantages have a mean of zero by their making: it says nothing of what is learnt, and an update whose
-    advantages are all zero has a gradient of zero.
+    The loss of a policy is if its advantages are normalized to a mean of zero. It says nothing about progress, and an update
+    whose advantages are all zero has a gradient of zero.
 
     >>> is_zero_but_for_rounding(np.array([0.0, -3.7e-9])), is_zero_but_for_rounding(np.zeros(2))
     (True, False)
@@ -180,10 +180,11 @@ def is_zero_but_for_rounding(values: Floats) -> bool:
 
 
 def begins_at_zero(values: Floats) -> bool:
-    """Tell whether the first loss is zero but for rounding, and not all are: no distance from data that a model has yet to learn.
+    """Tell whether the first loss is zero up to rounding and not all are: such a loss is no distance from unlearnt data.
 
-    That of a policy is: before its first update it is as likely to act as it did, and advantages have a mean of zero (GRPO). It
-    goes below zero, or grows from there; a zero that a log writes before its first loss is followed by what is usual or more.
+    The loss of a policy is zero before its first update: the probability ratio is 1 and the advantages have a mean of zero
+    (GRPO). It then goes below zero or grows. A zero that a log writes before its first loss is followed by values of the usual
+    size or more.
 
     >>> begins_at_zero(np.array([0.0, 1e-4, 3e-4, 6e-4, 1e-3, 2e-3, 3e-3])), begins_at_zero(np.zeros(2))
     (True, False)
@@ -199,12 +200,12 @@ def begins_at_zero(values: Floats) -> bool:
 def looks_like_a_score(values: Floats, *, min_points: int = 5) -> bool:
     """Tell whether a curve rises from its first level on and levels off, as an accuracy, a percentage or a reward does.
 
-    It lies between 0 and 1, or between 0 and 100 and ends above 50, or begins below zero; its second half gains less than its
-    first, no single step makes most of its rise, and hardly any step goes back.
+    It lies between 0 and 1, or between 0 and 100 and ends above 50, or begins below zero and ends above. Its second half gains
+    less than its first, no single step makes most of the rise, and hardly any step goes back.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        min_points: Fewer have no shape.
+        min_points: Fewer points have no shape.
     """
     if len(values) < min_points:
         return False
@@ -219,7 +220,7 @@ def looks_like_a_score(values: Floats, *, min_points: int = 5) -> bool:
 
 
 def rank_trend(values: Floats) -> float:
-    """Return how steadily a curve rises, in standard deviations of pure noise; below zero it falls (Mann 1945, Kendall 1975).
+    """Return how steadily a curve rises, in standard deviations of pure noise; negative if it falls (Mann 1945, Kendall 1975).
 
     >>> round(rank_trend(np.array([5.0, 4.0, 3.0, 2.0, 1.0])), 2)
     -2.2
@@ -231,7 +232,7 @@ def rank_trend(values: Floats) -> float:
 
 
 def begins_with_its_run(steps: Steps) -> bool:
-    """Tell whether a log begins where its run did: within its own interval, or the first twentieth of its steps.
+    """Tell whether a log starts with its run: within its own logging interval, or within the first twentieth of its steps.
 
     >>> begins_with_its_run(np.array([50, 100, 150])), begins_with_its_run(np.array([6900, 6910, 6920]))
     (True, False)
@@ -244,11 +245,11 @@ def begins_with_its_run(steps: Steps) -> bool:
 def deviations_from_past(
     series: Series, *, min_deviation: float, relative: float = 0.0, history: int = 5, k: float = 6.0
 ) -> tuple[Floats, Floats]:
-    """Return how far each cell is from the median of all before it, in units of what is usual, and that median; both (T, P).
+    """Return the distance of each cell from the median of all before it, in usual deviations, and that median; both (T, P).
 
     The unit is `k` robust deviations of the cells before, but at least `min_deviation` and at least `relative` of their median,
-    so that 1 is the border; a cell within those two is measured by them, for it cannot be beyond. NaN before `history` finite
-    cells, or before half of them, but three, where no more than one would be left.
+    so that 1 is the limit. A cell within those two minima is measured by them alone, because it cannot exceed the limit. NaN for
+    the first `history` finite cells; if that would leave no more than one cell, for the first half of them, at least three.
     """
     away, middle = np.full(series.values.shape, np.nan), np.full(series.values.shape, np.nan)
     for column in range(len(series.labels)):
@@ -267,10 +268,10 @@ def deviations_from_past(
 
 
 def resolution(values: Floats) -> Floats:
-    """Return the step between each number and its neighbours in the coarsest notation that writes it, shape (N,).
+    """Return the distance between neighbouring numbers in the coarsest notation that writes each number, shape (N,).
 
-    Two notations are known: decimals, and bfloat16, in which a loss near 3 moves by 1/64. What is short in decimals may
-    be so by chance: only the smallest step among many numbers of a log tells how it was rounded.
+    Two notations are known: decimals, and bfloat16, in which a loss near 3 moves by 1/64. A number may have few decimals by
+    chance: only the smallest step among many numbers of a log shows its rounding.
 
     >>> resolution(np.array([3.28, 3.3]))
     array([0.01, 0.1 ])
@@ -279,12 +280,12 @@ def resolution(values: Floats) -> Floats:
 
 
 def decimal_step(values: Floats, *, max_decimals: int = 8, slack: float = 1e-14) -> Floats:
-    """Return 10 to the minus decimals of each number, 0 where it has more than `max_decimals`.
+    """Return the decimal step of each number, 10 to the minus its number of decimals; 0 if it has more than `max_decimals`.
 
     Args:
         values: Finite numbers, shape (N,).
-        max_decimals: Decimals looked for; longer numbers were not rounded on purpose.
-        slack: How far from a whole number a shifted one may lie, relative to itself: float64 keeps nearly 16 digits.
+        max_decimals: Longest decimals that count as rounded on purpose.
+        slack: Largest relative distance of a shifted number from a whole number: float64 keeps nearly 16 digits.
     """
     steps = np.zeros(len(values))
     for rows in blocks(len(values)):
@@ -297,12 +298,12 @@ def decimal_step(values: Floats, *, max_decimals: int = 8, slack: float = 1e-14)
 
 
 def least_decimal_step(values: Floats) -> float:
-    """Return the least of the steps that decimal_step returns."""
+    """Return the smallest of the steps that decimal_step returns."""
     return min(float(decimal_step(values[rows]).min()) for rows in blocks(len(values)))
 
 
 def bfloat16_step(values: Floats) -> Floats:
-    """Return the distance to the next bfloat16 of each number that is one, else 0, shape (N,)."""
+    """Return the distance to the next bfloat16 for each number that is a bfloat16, else 0, shape (N,)."""
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
     exact = (single == values) & (single.view(np.uint32) & BFLOAT16_TAIL == 0) & (values != 0)
@@ -311,13 +312,13 @@ def bfloat16_step(values: Floats) -> Floats:
 
 
 def wilson_interval(hits: float, of: int, *, z: float = 1.959964) -> tuple[float, float]:
-    """Return the interval that holds the true share in 95 % of samples (Wilson 1927, JASA 22:209).
+    """Return the 95 % confidence interval of a share (Wilson 1927, JASA 22:209).
 
-    Unlike the usual plus or minus it stays within 0 to 1, and says something of zero hits too.
+    Unlike the normal approximation it stays within 0 to 1 and is meaningful for zero hits.
 
     Args:
-        hits: How many had it; an expectation where that is what is known.
-        of: How many were looked at, at least 1.
+        hits: Number of hits; an expected number if only that is known.
+        of: Size of the sample, at least 1.
         z: Quantile of the normal distribution; the default is that of 97.5 %.
 
     >>> [round(end, 4) for end in wilson_interval(0, 10)]

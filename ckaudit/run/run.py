@@ -1,4 +1,4 @@
-"""Run: everything that was recorded of one training run, whoever recorded it."""
+"""Run: everything recorded of one training run, by any recorder."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -18,10 +18,10 @@ from ckaudit.run.tensors import TensorTable, loss_kind_of, table_of
 T = TypeVar("T")
 
 REGULAR_AND_IRREGULAR = ("regular", "irregular")
-"""The slices that tau compares where nobody names others (F13)."""
+"""The slices that tau compares if none are named (F13)."""
 
 FILE_FACTS = ("file_ok", "file_bytes", "file_time")
-"""What reading a checkpoint's file shows; a file that cannot be read is no record of its step."""
+"""Facts gained by reading a checkpoint's file; a file that cannot be read does not count as a record of its step."""
 
 
 class Labels(Struct, frozen=True):
@@ -33,11 +33,11 @@ class Labels(Struct, frozen=True):
 
 
 class Grids(Struct, frozen=True, eq=False):
-    """Matrices that checkpoints sampled, such as the attention of every head of a layer; all three are as long.
+    """Matrices sampled by checkpoints, such as the attention of every head of a layer; all three tuples have the same length.
 
     Attributes:
-        steps: Step of each, rising.
-        labels: Tensor or layer of each.
+        steps: Step of each matrix, rising.
+        labels: Tensor or layer of each matrix.
         values: Shape (r, c) or (H, r, c) each.
     """
 
@@ -46,13 +46,13 @@ class Grids(Struct, frozen=True, eq=False):
     values: tuple[Floats, ...] = ()
 
     def until(self, step: int) -> "Grids":
-        """Return the part that was known at `step`."""
+        """Return the part that is known at `step`."""
         count = sum(known_step <= step for known_step in self.steps)
         return Grids(self.steps[:count], self.labels[:count], self.values[:count])
 
 
 class Event(Struct, frozen=True):
-    """A checkpoint that was asked for by something: which step, what."""
+    """A checkpoint that an event triggered: its step, the event's step, and the triggers."""
 
     step: int
     event_step: int
@@ -63,22 +63,22 @@ class Run(Struct, frozen=True, eq=False):
     """One run, in memory.
 
     Attributes:
-        name: What the user called it.
-        manifest: `run.json`, or what an importer knew; None: nothing.
+        name: Name that the user gave.
+        manifest: Contents of `run.json`, or facts from an importer; None if there are none.
         checkpoint_steps: Steps with a checkpoint, shape (C,).
         sections: Series by checkpoint path, such as "gradients.*.norm".
-        scalars: Series by catalogue name; the labels of a name such as "slice_val_loss/regular" are its columns. Under
-            file_ok, file_bytes and file_time stands what reading each checkpoint's file showed: whether it could be, its
-            size on disk, and when it says that its step ended.
+        scalars: Series by catalogue name; the labels of a name such as "slice_val_loss/regular" are its columns. file_ok,
+            file_bytes and file_time hold facts about each checkpoint's file: whether it is readable, its size on disk, and the
+            recorded end time of its step.
         texts: Words by catalogue name.
-        grids: Sampled matrices by checkpoint path, where they were asked for.
-        branches: Of each session that a later one replaced, the scalars from there on: what was, but did not count.
-        events: Checkpoints that something asked for.
-        findings: What is wrong with its files, where they could not be read.
-        notes: What a reader must know of how it was read.
-        files: Files read.
-        tau_slices: The easy and the hard slice as a policy or the command line names them; None: neither does.
-        units: In which unit each logged share was written, "percent" or "fraction", where the user said so or its range shows it.
+        grids: Sampled matrices by checkpoint path, if they were asked for.
+        branches: For each session that a later one replaced, its scalars from there on, which no longer count.
+        events: Checkpoints that an event triggered.
+        findings: Problems of files that could not be read.
+        notes: Notes on how the run was read.
+        files: Number of files read.
+        tau_slices: The easy and the hard slice named by a policy or the command line; None if neither names them.
+        units: Unit in which each share was logged, "percent" or "fraction", if the user named it or its range shows it.
     """
 
     name: str
@@ -98,24 +98,24 @@ class Run(Struct, frozen=True, eq=False):
     _derived: ResultCache = field(default_factory=ResultCache)
 
     def __repr__(self) -> str:
-        """Return a line: its name, its files and its last step."""
+        """Return one line with the run's name, its number of files and checkpoints, and its last step."""
         last = "no step" if self.last_step is None else f"to step {self.last_step}"
         return f"<Run {self.name!a}: {self.files} files, {len(self.checkpoint_steps)} checkpoints, {last}>"
 
     @property
     def tensors(self) -> TensorTable:
-        """What is known of the parameter tensors."""
+        """Known facts of the parameter tensors."""
         return table_of(self.manifest)
 
     @property
     def loss_kind(self) -> str:
-        """What one unit of the loss is: "nats_per_token", "other", or "unknown"."""
+        """Unit of the loss: "nats_per_token", "other", or "unknown"."""
         return loss_kind_of(self.manifest)
 
     def shown_unit(self, unit: str) -> str:
-        """Return a unit as it holds for this run: nats per token only where something says that the loss is of tokens.
+        """Return a unit as it applies to this run: "nats/token" becomes "1" unless the loss is known to be over tokens.
 
-        Checkpoints by themselves do, for their contract has no other loss.
+        Checkpoints without a run.json count as known, because their contract has no other loss.
 
         >>> from ckaudit.contract.schema.manifest import Manifest
         >>> Run("run", Manifest(schema_version="ck.run.v1")).shown_unit("nats/token")
@@ -126,12 +126,12 @@ class Run(Struct, frozen=True, eq=False):
 
     @property
     def names_no_slices(self) -> bool:
-        """Whether neither the run nor its user names the two slices that tau compares."""
+        """Whether neither the run nor the user names the two slices that tau compares."""
         return self.tau_slices is None and (self.manifest is None or self.manifest.tau_slices is UNSET)
 
     @property
     def easy_and_hard(self) -> tuple[str, str]:
-        """The two slices that tau compares: the user's word, else that of run.json, else regular and irregular forms."""
+        """The two slices that tau compares: as the user names them, else run.json, else regular and irregular forms."""
         if self.tau_slices is not None:
             return self.tau_slices
         if self.manifest is not None and self.manifest.tau_slices is not UNSET:
@@ -140,7 +140,7 @@ class Run(Struct, frozen=True, eq=False):
 
     @property
     def last_step(self) -> int | None:
-        """The last step that anything was recorded of."""
+        """The last step with any record."""
         return self.derived("last_step", self._last_step)
 
     def _last_step(self) -> int | None:
@@ -153,7 +153,7 @@ class Run(Struct, frozen=True, eq=False):
         return self._path(f"{section}.*.{name}")
 
     def value(self, path: str) -> Series:
-        """Return one single value of every checkpoint, such as "optimizer.clip_coefficient": shape (C, 1)."""
+        """Return a single value of every checkpoint, such as "optimizer.clip_coefficient": shape (C, 1)."""
         return self._path(path)
 
     def _path(self, path: str) -> Series:
@@ -161,12 +161,12 @@ class Run(Struct, frozen=True, eq=False):
         return series if series is not None else empty(path)
 
     def scalar(self, name: str) -> Series:
-        """Return a scalar by its catalogue name: shape (T, P), one column per label, usually one."""
+        """Return a scalar by its catalogue name: shape (T, P), with one column per label (usually one)."""
         series = self.scalars.get(name)
         return series if series is not None else empty(name)
 
     def words(self, name: str) -> dict[str, Labels]:
-        """Return what was logged as words under a catalogue name, by label; without one, the name is the label."""
+        """Return the words logged under a catalogue name, by label; a name without a label is its own label."""
         parts = ((key, *key.partition("/")) for key in self.texts)
         return {label or family: self.texts[key] for key, family, _, label in parts if family == name}
 
@@ -175,20 +175,20 @@ class Run(Struct, frozen=True, eq=False):
         return self.grids.get(f"{section}.*.{name}", Grids())
 
     def derived(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Compute something once per run."""
+        """Return a result that is computed once per run."""
         return self._derived.get(key, lambda: _computed(make), held=self._arrays)
 
     def _arrays(self) -> Iterator[NDArray[Any]]:
-        """Yield the arrays of everything recorded."""
+        """Yield the arrays of all recorded series."""
         for series in (*self.scalars.values(), *self.sections.values()):
             yield from (series.steps, series.values, series.recorded)
 
     def with_slices(self, tau_slices: tuple[str, str]) -> "Run":
-        """Return the same run with other slices for tau to compare."""
+        """Return the same run with other slices for tau."""
         return replace(self, tau_slices=tau_slices, _derived=ResultCache())
 
     def until(self, step: int) -> "Run":
-        """Return what was known of the run when `step` had ended."""
+        """Return the run as it was known at the end of `step`."""
         return replace(
             self,
             checkpoint_steps=self.checkpoint_steps[self.checkpoint_steps <= step],

@@ -1,4 +1,4 @@
-"""Settings of a training as far as they were recorded: kind of optimizer, planned learning rate, precision, steps of resumes."""
+"""Recorded facts of a training run: optimizer kind, planned learning rate, precision, resume steps, kind of loss."""
 
 from collections.abc import Mapping
 
@@ -17,71 +17,71 @@ from ckaudit.run.tensors import loss_kind_of, table_of
 TURNS = "optimizers take turns, each with a loss of its own: such losses play against each other, and need not fall"
 POLICY_ACTS = "a policy makes the data that it learns from, and its targets: its loss need not fall"
 TARGET_MOVES = "weights that are not trained move along, and with them its target"
-"""Why the course of a loss is not judged, as of a generator, a policy, or a student whose teacher follows it."""
+"""Why the loss curve is not judged, as for a GAN, a policy, or a student whose teacher follows it."""
 
 FULL_TYPES = [DTYPES.index(name) for name in ("float32", "float64")]
 
 CLASSIFYING = {float(LOSS_FUNCTIONS.index(name)) for name in ("cross_entropy", "nll_loss")}
-"""Loss functions that choose one of several classes, in the order in which words of checkpoints are numbered."""
+"""Numbers of the loss functions that choose one of several classes."""
 
 
 MIN_VOCABULARY_SHARE = 0.5
-"""Share of a vocabulary that a head has at least whose classes are tokens; it may be padded, too."""
+"""Smallest share of the vocabulary that a head over tokens covers; the vocabulary may also be padded."""
 
 
 def takes_turns(manifest: Manifest | None) -> bool:
-    """Tell whether the run is known to give two models their turn, as of a GAN, so that its loss is no measure of progress."""
+    """Tell whether the run is known to train two models in turns, as a GAN does; its loss then does not measure progress."""
     return manifest is not None and manifest.takes_turns is True
 
 
 def counts_updates(manifest: Manifest | None) -> bool:
-    """Tell whether a step is an update, as it is where nothing else is said, and no epoch or entry of a log."""
+    """Tell whether a step is an optimizer update and not an epoch or a log entry; it is if nothing else is recorded."""
     return manifest is None or manifest.step_unit is UNSET
 
 
 def has_taken_all_steps(steps: Steps, manifest: Manifest | None) -> bool:
-    """Tell whether a training has taken all the steps that were planned: what it has not learnt it will not learn."""
+    """Tell whether a run has taken all planned steps, so that it learns nothing more."""
     planned = manifest.planned_steps if manifest else UNSET
     return planned is not UNSET and bool(len(steps) and steps[-1] >= planned)
 
 
 def is_single_process(manifest: Manifest | None) -> bool:
-    """Tell whether a single process trains, so that nothing is exchanged between ranks."""
+    """Tell whether the run has a single process, so that ranks exchange nothing."""
     return manifest is not None and manifest.world_size == 1
 
 
 def may_have_taken_all_steps(steps: Steps, manifest: Manifest | None) -> bool:
-    """Tell whether a training has taken all the steps that were planned, or nobody said how many there are to be."""
+    """Tell whether a run has taken all planned steps, or has no plan."""
     return has_taken_all_steps(steps, manifest) or manifest is None or manifest.planned_steps is UNSET
 
 
 def is_reinforcement_learning(manifest: Manifest | None) -> bool:
-    """Tell whether what a model does makes the data that it learns from, by run.json, or else by the names of its tensors."""
+    """Tell whether a model's actions generate its training data, from run.json or else from the names of its tensors."""
     if manifest is None or manifest.reinforcement_learning is not UNSET:
         return manifest is not None and manifest.reinforcement_learning is True
     return manifest.tensors is not UNSET and any(is_of_policy(name) for name in manifest.tensors)
 
 
 def is_known_to_be_a_loss(manifest: Manifest | None, explained: Series | None = None) -> bool:
-    """Tell whether what is logged as the loss is known to be what the optimizer makes less of: no accuracy, and no reward.
+    """Tell whether the logged loss is known to be what the optimizer minimises, and not an accuracy or a reward.
 
-    It is where it is one of tokens, where its function was seen, and where a trainer logs it, which knows what it minimises.
+    It is known if it is a loss over tokens, if its function was recorded, or if a trainer logs it.
 
     Args:
-        manifest: What run.json says.
-        explained: Share of a constant guess's loss that the model saves; known where the loss function was seen.
+        manifest: Contents of run.json.
+        explained: Share of a constant guess's loss that the model saves; known if the loss function was recorded.
     """
     is_of_tokens = loss_kind_of(manifest) == "nats_per_token"
     return explained is not None or is_of_tokens or (manifest is not None and manifest.trainer is not UNSET)
 
 
 def target_moves(sizes: Series | None, manifest: Manifest | None, *, moved: float = 1e-3) -> bool:
-    """Tell whether weights change that run.json says are not trained, as of a teacher, or of a copy that targets are made with.
+    """Tell whether weights change that run.json lists as not trained, such as those of a teacher or of a target network.
 
     Args:
         sizes: Root mean square of each tensor.
-        manifest: What run.json says.
-        moved: Share of its size by which such a tensor changes from the first checkpoint to the last.
+        manifest: Contents of run.json.
+        moved: Smallest relative change of such a tensor from the first checkpoint to the last.
     """
     if sizes is None or manifest is None or manifest.tensors is UNSET:
         return False
@@ -94,11 +94,11 @@ def target_moves(sizes: Series | None, manifest: Manifest | None, *, moved: floa
 
 
 def why_loss_need_not_fall(manifest: Manifest | None, sizes: Series | None = None) -> str:
-    """Return why the course of the loss says nothing, as of a generator or a policy; nothing where it is to fall.
+    """Return why the loss curve cannot be judged, as for a GAN or a policy; an empty string if it must fall.
 
     Args:
-        manifest: What run.json says.
-        sizes: Root mean square of each tensor, where a target that moves is to count as well.
+        manifest: Contents of run.json.
+        sizes: Root mean square of each tensor, if a moving target counts as well.
     """
     if takes_turns(manifest):
         return TURNS
@@ -110,16 +110,17 @@ def why_loss_need_not_fall(manifest: Manifest | None, sizes: Series | None = Non
 def infer_token_loss(
     manifest: Manifest | None, sections: Mapping[str, Series], losses: Series | None, *, tolerance: float = 0.1
 ) -> Manifest | None:
-    """Return run.json with what it leaves out and checkpoints show: a cross entropy among the rows of an embedding is of tokens.
+    """Return run.json with the loss kind that checkpoints show: a cross entropy over the rows of an embedding is a token loss.
 
-    Where batches were looked at, each token has a target: one for a whole row is a class, though there be as many as digits. A
-    loss that chooses none of several classes, or one among fewer than half of the vocabulary, is of something else.
+    Where batches were recorded, each token must have a target: a target per row is a class, even if there are as many classes as
+    rows of an embedding. A loss that does not choose among classes, or among fewer than half of the vocabulary, is of another
+    kind.
 
     Args:
-        manifest: What run.json says; a kind of loss or a vocabulary that it names stays.
+        manifest: Contents of run.json; a loss kind or a vocabulary in it stays.
         sections: Series by checkpoint path.
         losses: The training loss.
-        tolerance: How far the loss may be off what the function returned: a sum over tokens is another unit.
+        tolerance: Largest relative difference between the loss and the function's value: a sum over tokens has another unit.
     """
     if manifest is None or losses is None or manifest.tensors is UNSET or manifest.loss_kind is not UNSET:
         return manifest
@@ -141,14 +142,14 @@ def infer_token_loss(
 
 
 def infer_sessions(manifest: Manifest | None, starts: Mapping[int, int], scalars: Mapping[str, Series]) -> Manifest | None:
-    """Return run.json with the sessions that lines of the log name, where it lists none itself.
+    """Return run.json with the sessions that log lines name, if it lists none itself.
 
-    Each goes on after the last step that was logged before its first one.
+    Each session resumes from the last step that was logged before its own first step.
 
     Args:
-        manifest: What run.json says.
-        starts: First step of each session in the log, by its number.
-        scalars: What counts of the log.
+        manifest: Contents of run.json.
+        starts: First logged step of each session, by session number.
+        scalars: Valid scalars of the log.
     """
     if len(starts) < 2 or (manifest is not None and manifest.sessions is not UNSET):
         return manifest
@@ -161,12 +162,12 @@ def infer_sessions(manifest: Manifest | None, starts: Mapping[int, int], scalars
 
 
 def infer_policy(manifest: Manifest | None, sections: Mapping[str, Series], scores: Series | None) -> Manifest | None:
-    """Return run.json with what it leaves out and a log shows: beside returns of episodes a loss is that of a policy.
+    """Return run.json with reinforcement learning inferred from a log: a loss beside episode returns is that of a policy.
 
-    A loss that was seen to choose among classes has targets of its own, as where a policy imitates one.
+    A loss that is recorded to choose among classes has targets of its own, as in imitation learning.
 
     Args:
-        manifest: What run.json says.
+        manifest: Contents of run.json.
         sections: Series by checkpoint path.
         scores: Scores by name.
     """
@@ -187,16 +188,16 @@ def infer_own_targets(
     at_first: float = 10.0,
     later: float = 3.0,
 ) -> Manifest | None:
-    """Return run.json with what it leaves out and checkpoints show: targets that a model makes itself, as a value function's are.
+    """Return run.json with reinforcement learning inferred from targets that the model makes itself, as a value function does.
 
-    The variance of the targets of a regression, of all batches so far, is that of the data; where it grows by `at_first` within
-    the first third of the checkpoints, and by `later` after it, they grow with what is learnt (Sutton & Barto 2018, section 6).
-    Data that become others at one step do not: their variance stands before it.
+    The variance of all regression targets so far is that of the data. If it grows by `at_first` within the first third of the
+    checkpoints and by `later` after that, the targets grow with training (Sutton & Barto 2018, section 6). Data that change at
+    one step do not cause this, because their variance is constant before it.
 
     Args:
-        manifest: What run.json says; what it says itself stays.
+        manifest: Contents of run.json; what it already says stays.
         sections: Series by checkpoint path.
-        min_checkpoints: Fewest that have a variance.
+        min_checkpoints: Smallest number of checkpoints with a variance.
         at_first: Growth within the first third.
         later: Growth from there to the end.
     """
@@ -222,16 +223,16 @@ def is_adaptive(adapts: Series | None) -> bool:
 
 
 def planned_rate(manifest: Manifest | None, steps: Steps) -> Floats | None:
-    """Return the planned learning rate at `steps`, linear between those named, shape (T,); None where there is no plan.
+    """Return the planned learning rate at `steps`, interpolated linearly, shape (T,); None if there is no plan.
 
-    Before the first and after the last step named it is theirs.
+    Before the first and after the last planned step, the rate is constant.
     """
     pairs = _pairs(manifest)
     return None if pairs is None else np.interp(steps, pairs[:, 0], pairs[:, 1])
 
 
 def planned_range(manifest: Manifest | None, steps: Steps) -> tuple[Floats, Floats] | None:
-    """Return the lower and the higher of the two planned rates around each step, shape (T,); None where there is no plan."""
+    """Return the lower and the higher of the two planned rates around each step, shape (T,); None if there is no plan."""
     pairs = _pairs(manifest)
     if pairs is None:
         return None
@@ -256,7 +257,7 @@ def _pairs(manifest: Manifest | None) -> Floats | None:
 
 
 def resume_steps(manifest: Manifest | None) -> list[int]:
-    """Return the last step before each later session, in order of sessions; one that does not say where it began is left out.
+    """Return the step from which each later session resumes, in order; sessions that do not record it are left out.
 
     >>> resume_steps(None)
     []
@@ -265,27 +266,27 @@ def resume_steps(manifest: Manifest | None) -> list[int]:
 
 
 def later_sessions(manifest: Manifest | None) -> list[Session]:
-    """Return the sessions that took the run up again and say from which step, in order."""
+    """Return the sessions that resume the run and record from which step, in order."""
     if manifest is None or manifest.sessions is UNSET:
         return []
     return [session for session in manifest.sessions[1:] if session.resumed_from is not UNSET]
 
 
 def is_loss_scaled(scale: Series | None) -> bool:
-    """Tell whether the loss is scaled: a run in single precision logs no scale, or one that is 1 throughout."""
+    """Tell whether the loss is scaled; a single-precision run logs no scale, or a constant scale of 1."""
     return scale is not None and bool((scale.values[scale.finite] > 1).any())
 
 
 def is_half_precision(types: Series | None) -> bool:
-    """Tell whether anything is recorded to have less than 32 bits: a weight, or what a module puts out."""
+    """Tell whether any weight or module output is recorded with less than 32 bits."""
     known = types.values[types.finite] if types is not None else np.empty(0)
     return bool(known.size) and not bool(np.isin(known, FULL_TYPES).all())
 
 
 def is_single_precision(types: Series | None) -> bool:
-    """Tell whether modules computed in single precision: their outputs' types are recorded, and none has less than 32 bits.
+    """Tell whether modules compute in single precision: the types of their outputs are recorded, and none has less than 32 bits.
 
-    Weights of 32 bits alone do not say it, for autocast computes in half precision from them.
+    Weights of 32 bits alone do not show it, because autocast computes in half precision from them.
     """
     outputs = types.only(lambda label: label.startswith("activations/")) if types is not None else None
     known = outputs.values[outputs.finite] if outputs is not None else np.empty(0)

@@ -1,6 +1,6 @@
-"""Lines of `scalars.jsonl` merged to series: columns grow, sessions replace each other, checkpoints fill what the log lacks.
+"""Lines of `scalars.jsonl` merged to series: later sessions replace earlier ones, and checkpoints fill gaps in the log.
 
-`LoggedScalars` has them as they were logged, each session by itself, so that what a later one replaced is not lost.
+`LoggedScalars` keeps the scalars as they were logged, each session separately, including those that a later session replaced.
 """
 
 from array import array
@@ -24,15 +24,15 @@ Part = tuple[Steps, Floats]
 _IDENTITY = frozenset({"step", "session", "schema_version"})
 
 FILLED = ("loss", "scalars.*")
-"""What checkpoints hold of scalars."""
+"""Checkpoint fields that hold scalars."""
 
 
 class ScalarColumn(Struct):
-    """Values of one name, in the order in which they were logged.
+    """Values of one name, in logging order.
 
     Attributes:
-        parts: What was added many at a time, and before: steps and values, both shape (N,).
-        steps: Steps added one by one since.
+        parts: Blocks of steps and values, both shape (N,), that come before `steps`.
+        steps: Steps added singly since the last block.
         values: Their values.
     """
 
@@ -41,7 +41,7 @@ class ScalarColumn(Struct):
     values: "array[float]" = field(default_factory=lambda: array("d"))
 
     def extend(self, steps: Steps, values: Floats) -> None:
-        """Add many values behind the others."""
+        """Append a block of values."""
         self._close()
         if len(steps):
             self.parts.append((steps, values))
@@ -57,7 +57,7 @@ class ScalarColumn(Struct):
             self.steps, self.values = array("q"), array("d")
 
     def split(self, step: int) -> tuple["ScalarColumn", "ScalarColumn"]:
-        """Return what stands before `step`, and the rest."""
+        """Return the part before `step`, and the rest."""
         before, rest = ScalarColumn(), ScalarColumn()
         for steps, values in self.joined():
             early = steps < step
@@ -72,7 +72,7 @@ class ScalarColumn(Struct):
 
 
 class JoinedColumn(Struct, frozen=True, eq=False):
-    """All of a column: steps and values, both shape (N,), and whether the steps rise from each to the next."""
+    """A whole column: steps and values, both shape (N,), and whether the steps strictly rise."""
 
     steps: Steps
     values: Floats
@@ -80,7 +80,7 @@ class JoinedColumn(Struct, frozen=True, eq=False):
 
 
 class ColumnJoiner:
-    """Joins the parts of many columns, and gives those with the same steps the same array of them."""
+    """Joins the parts of many columns; columns with the same steps share one array of steps."""
 
     def __init__(self) -> None:
         self._parts: dict[tuple[int, int, int], list[Steps]] = {}
@@ -97,7 +97,7 @@ class ColumnJoiner:
         return JoinedColumn(steps, np.concatenate([values for _, values in column.parts] or [np.empty(0)]), rises)
 
     def _shared(self, steps: Steps) -> Steps:
-        """Return the array that was first seen with these steps; it is kept, so that its id stays its own."""
+        """Return the first array with these steps; it is kept, so that its id stays unique."""
         alike = self._parts.setdefault((len(steps), int(steps[0]), int(steps[-1])), [])
         first = next((other for other in alike if other is steps or np.array_equal(other, steps)), None)
         if first is None:
@@ -106,14 +106,14 @@ class ColumnJoiner:
 
 
 class ScalarColumns(Struct):
-    """Values by catalogue name, gathered line by line; the notes name those with too many labels for a table."""
+    """Values by catalogue name, gathered line by line; the notes list names with too many labels for a table."""
 
     numbers: dict[str, ScalarColumn] = field(default_factory=dict)
     words: dict[str, dict[int, str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def add(self, step: int, values: Mapping[str, Any]) -> None:
-        """Add the values of one step; null is not recorded, the contract's words are numbers."""
+        """Add the values of one step; null counts as not recorded, the contract's words for numbers become numbers."""
         for name, value in values.items():
             if name in _IDENTITY or value is None:
                 continue
@@ -127,7 +127,7 @@ class ScalarColumns(Struct):
             column.values.append(float(value))
 
     def add_table(self, table: LineTable, rows: Mask | None) -> None:
-        """Add the lines of a table, those of `rows` only, shape (N,)."""
+        """Add the lines of a table, or only the lines in the mask `rows`, shape (N,)."""
         steps = table.steps if rows is None else table.steps[rows]
         for index, name in enumerate(table.names):
             known = _both_masks(rows, None if table.recorded is None else table.recorded[index])
@@ -142,7 +142,7 @@ class ScalarColumns(Struct):
                 self.words.setdefault(name, {}).update(recorded_words)
 
     def knows(self, table: LineTable, rows: Mask | None) -> bool:
-        """Tell whether every name that a table has a value of was logged before."""
+        """Tell whether every name with a value in a table was logged before."""
         for index, name in enumerate(table.names):
             if name not in self.numbers:
                 known = _both_masks(rows, None if table.recorded is None else table.recorded[index])
@@ -155,7 +155,7 @@ class ScalarColumns(Struct):
         return bool(self.numbers or self.words)
 
     def split(self, step: int) -> tuple["ScalarColumns", "ScalarColumns"]:
-        """Return what stands before `step`, and the rest."""
+        """Return the part before `step`, and the rest."""
         before, rest = ScalarColumns(), ScalarColumns()
         for name, column in self.numbers.items():
             for log, part in zip((before, rest), column.split(step), strict=True):
@@ -167,7 +167,7 @@ class ScalarColumns(Struct):
         return before, rest
 
     def extend(self, later: "ScalarColumns") -> None:
-        """Add the values of another log behind one's own."""
+        """Append the values of another log."""
         for name, column in later.numbers.items():
             own = self.numbers.setdefault(name, ScalarColumn())
             for part in column.joined():
@@ -179,7 +179,7 @@ class ScalarColumns(Struct):
         """Return one series per name; "slice_val_loss/regular" becomes the column "regular" of slice_val_loss.
 
         Args:
-            fill: What the checkpoints say; it counts where the log itself says nothing of a name and step.
+            fill: Scalars of the checkpoints, used for names and steps that the log lacks.
         """
         joiner = ColumnJoiner()
         columns = dict(self.numbers)
@@ -199,7 +199,7 @@ class ScalarColumns(Struct):
 
 
 def _both_masks(one: Mask | None, other: Mask | None) -> Mask | None:
-    """Return where both masks are true; None is true everywhere."""
+    """Return the conjunction of two masks; None stands for a mask that is true everywhere."""
     if one is None or other is None:
         return other if one is None else one
     return one & other
@@ -229,7 +229,7 @@ def _joined(name: str, columns: Mapping[str, ScalarColumn], joiner: ColumnJoiner
 
 
 class SessionLogs:
-    """Lines of all sessions of one run; a higher one replaces a lower one from its own first step on, which `starts` holds."""
+    """Lines of all sessions of one run. A later session replaces an earlier one from its first step on, kept in `starts`."""
 
     def __init__(self) -> None:
         self._logs: dict[int, ScalarColumns] = {}
@@ -237,11 +237,11 @@ class SessionLogs:
 
     @property
     def sessions(self) -> dict[int, ScalarColumns]:
-        """The log of each session, in their order, with what a later one replaced."""
+        """The log of each session in order, including what a later one replaced."""
         return dict(sorted(self._logs.items()))
 
     def session_of(self, step: int) -> int:
-        """Return the session that counts at a step; before all of them the first, 0 where there is none."""
+        """Return the valid session at a step; the first session for earlier steps, 0 if there is no session."""
         begun = [session for session, start in self.starts.items() if start <= step]
         return max(begun, default=min(self.starts, default=0))
 
@@ -254,25 +254,25 @@ class SessionLogs:
         self._logs[session].add(step, row)
 
     def takes(self, table: LineTable) -> bool:
-        """Tell whether a table has few sessions and no name that is new to one: else the order of names is lost by columns."""
+        """Tell whether a table has few sessions and no new name: reading by columns would lose the order of new names."""
         few = len(np.unique(table.sessions)) <= MAX_MASKS
         return few and all(log is not None and log.knows(table, rows) for log, rows in self._by_session(table))
 
     def add_table(self, table: LineTable) -> None:
-        """Add the lines of a table: one of a log that goes on is to be taken, one of a whole run may be new."""
+        """Add the lines of a table. Check the table of a growing log with `takes` first; that of a whole run may be new."""
         for session, (log, rows) in zip(np.unique(table.sessions).tolist(), self._by_session(table), strict=True):
             first = int((table.steps if rows is None else table.steps[rows]).min())
             self.starts[session] = min(self.starts.get(session, first), first)
             (log or self._logs.setdefault(session, ScalarColumns())).add_table(table, rows)
 
     def _by_session(self, table: LineTable) -> list[tuple[ScalarColumns | None, Mask | None]]:
-        """Return the log and the rows of each session in a table; None: all rows."""
+        """Return the log and the row mask of each session in a table; a mask of None selects all rows."""
         if (table.sessions == table.sessions[0]).all():
             return [(self._logs.get(int(table.sessions[0])), None)]
         return [(self._logs.get(session), table.sessions == session) for session in np.unique(table.sessions).tolist()]
 
     def merged(self) -> tuple[ScalarColumns, dict[int, ScalarColumns]]:
-        """Return the log that counts, and of each replaced session the part that does not, in the order of sessions."""
+        """Return the valid log, and the invalid part of each replaced session, in the order of sessions."""
         merged, branches = ScalarColumns(), {}
         ends, end = dict[int, int | None](), None
         for session in sorted(self._logs, reverse=True):
@@ -290,12 +290,12 @@ class LoggedScalars(Struct, frozen=True, eq=False):
     """The scalars of one run.
 
     Attributes:
-        name: What the user called the run.
-        sessions: Values by name, for each start of the run, in their order.
-        manifest: `run.json`, or what an importer knew; None: nothing.
-        findings: What is wrong with its files.
-        notes: What a reader must know of how it was read.
-        checkpoints: How many checkpoints the run has, of which only the scalars are here.
+        name: Name that the user gave the run.
+        sessions: Values by name, for each session in order.
+        manifest: Contents of `run.json`, or facts from an importer; None if there are none.
+        findings: Problems of its files.
+        notes: Notes on how the run was read.
+        checkpoints: Number of checkpoints of the run, of which only the scalars are kept.
     """
 
     name: str
@@ -307,18 +307,18 @@ class LoggedScalars(Struct, frozen=True, eq=False):
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Names of numbers, in the order in which they came; the time first."""
+        """Names of numeric columns in order of appearance, the time first."""
         names = dict.fromkeys(name for log in self.sessions.values() for name in log.numbers)
         return tuple(sorted(names, key=lambda name: name != "time"))
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Names of what was logged as words, in the order in which they came."""
+        """Names of columns of words in order of appearance."""
         return tuple(dict.fromkeys(name for log in self.sessions.values() for name in log.words))
 
     @property
     def lines(self) -> int:
-        """How many lines there are."""
+        """Number of lines."""
         return sum(len(_steps_of(log)) for log in self.sessions.values())
 
     def __bool__(self) -> bool:
@@ -326,11 +326,11 @@ class LoggedScalars(Struct, frozen=True, eq=False):
         return any(self.sessions.values())
 
     def tables(self, *, only: int | None = None, max_lines: int = 100_000) -> Iterator[LineTable]:
-        """Yield all lines in the order of sessions, then of steps.
+        """Yield all lines by session and step.
 
         Args:
-            only: The session that is wanted; None: all.
-            max_lines: How many lines a table has at most; each has every name of the run.
+            only: The wanted session; None: all.
+            max_lines: Largest number of lines per table; each table has every name of the run.
         """
         numbers, words = self.numbers, self.words
         for session, log in self.sessions.items() if only is None else [(only, self.sessions[only])]:
@@ -341,7 +341,7 @@ class LoggedScalars(Struct, frozen=True, eq=False):
                 yield _table(session, steps[start : start + max_lines], numbers, columns, texts)
 
     def counted(self) -> "LoggedScalars":
-        """Return the run without what a later session replaced."""
+        """Return the run without the lines that a later session replaced."""
         kept: dict[int, ScalarColumns] = {}
         end: int | None = None
         for session, log in sorted(self.sessions.items(), reverse=True):
@@ -353,7 +353,7 @@ class LoggedScalars(Struct, frozen=True, eq=False):
 
 
 def logged_scalars(run: Run, logs: SessionLogs) -> LoggedScalars:
-    """Return the scalars of a run whose lines were gathered in `logs`; checkpoints fill what no line says of a step."""
+    """Return the scalars of a run whose lines are in `logs`; checkpoints fill steps that no line holds."""
     sessions, joiner = logs.sessions, ColumnJoiner()
     merged, _ = logs.merged()
     for family, series in run.scalars.items():
@@ -367,14 +367,14 @@ def logged_scalars(run: Run, logs: SessionLogs) -> LoggedScalars:
 
 
 def _steps_of(log: ScalarColumns) -> Steps:
-    """Return every step that a session has a value of."""
+    """Return every step at which a session has a value."""
     parts = [steps for column in log.numbers.values() for steps, _ in column.joined()]
     word_steps = [np.fromiter(words, np.int64, len(words)) for words in log.words.values()]
     return merged_steps(*parts, *word_steps)
 
 
 def _by_step(column: ScalarColumn | None) -> tuple[Steps, Floats]:
-    """Return a column with each step once, rising; of two values of one step the later one counts."""
+    """Return a column with unique, rising steps; of two values at one step the later one counts."""
     if column is None:
         return np.empty(0, np.int64), np.empty(0)
     joined = ColumnJoiner().join(column)

@@ -1,4 +1,4 @@
-"""Series: what one quantity was, at every recorded step, for every tensor, head or slice."""
+"""Series: the values of one quantity at every recorded step, for every tensor, head or slice."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
@@ -16,8 +16,8 @@ Mask = NDArray[np.bool_]
 class Series(Struct, frozen=True, eq=False, dict=True):
     """A table of one quantity: T steps by P labels.
 
-    `recorded` tells *not recorded* from *recorded as NaN*: a cell that is not recorded holds NaN in `values` too, but
-    only the mask says which of the two it is.
+    `values` is NaN both in cells that are *not recorded* and in cells *recorded as NaN*; only the mask `recorded` tells them
+    apart.
 
     Attributes:
         name: Catalogue name.
@@ -42,11 +42,11 @@ class Series(Struct, frozen=True, eq=False, dict=True):
         return np.logical_and(finite, self.recorded, out=finite)
 
     def finite_in(self, column: int) -> Mask:
-        """Rows that hold a number in one column, shape (T,): for loops over columns, which need not look at all each time."""
+        """Return the rows that hold a number in one column, shape (T,); cheaper than `finite` in loops over columns."""
         return self.recorded[:, column] & np.isfinite(self.values[:, column])
 
     def finite_rows(self, column: int = 0) -> slice | Mask:
-        """Return the rows that hold a number in one column, as a slice where they follow each other."""
+        """Return the rows that hold a number in one column, as a slice if they are consecutive."""
         known = self.finite_in(column)
         if not len(known):
             return known
@@ -54,7 +54,7 @@ class Series(Struct, frozen=True, eq=False, dict=True):
         return slice(start, end) if known[start:end].all() else known
 
     def finite_points(self, column: int = 0) -> tuple[Steps, Floats]:
-        """Return steps and values of the finite cells of one column, both shape (N,): not copied where they follow each other."""
+        """Return steps and values of the finite cells of one column, both shape (N,); views if the rows are consecutive."""
         rows = self.finite_rows(column)
         return self.steps[rows], self.values[rows, column]
 
@@ -65,20 +65,20 @@ class Series(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def points(self) -> int:
-        """Steps with at least one recorded cell."""
+        """Number of steps with at least one recorded cell."""
         return int(self.recorded.any(axis=1).sum())
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """The column of each label; of one that stands twice, the first."""
+        """The column of each label; the first one for a duplicate label."""
         return {label: place for place, label in reversed([*enumerate(self.labels)])}
 
     def __bool__(self) -> bool:
         """Tell whether anything was recorded."""
-        return self.recorded.size > 0 and (self.recorded.item(0) or bool(self.recorded.any()))  # most often the first cell is
+        return self.recorded.size > 0 and (self.recorded.item(0) or bool(self.recorded.any()))  # the first cell usually is
 
     def until(self, step: int) -> "Series":
-        """Return the part that was known at `step`."""
+        """Return the part that is known at `step`."""
         end = int(np.searchsorted(self.steps, step, side="right"))
         return replace(self, steps=self.steps[:end], values=self.values[:end], recorded=self.recorded[:end])
 
@@ -92,7 +92,7 @@ class Series(Struct, frozen=True, eq=False, dict=True):
             return replace(self, name=name, unit=unit, values=function(self.values))
 
     def only(self, keep: Callable[[str], bool]) -> "Series":
-        """Return the labels that `keep` accepts."""
+        """Return the series with only the labels that `keep` accepts."""
         index = [i for i, label in enumerate(self.labels) if keep(label)]
         if len(index) == len(self.labels):
             return self
@@ -100,22 +100,22 @@ class Series(Struct, frozen=True, eq=False, dict=True):
         return replace(self, labels=labels, values=self.values[:, index], recorded=self.recorded[:, index])
 
     def recorded_rows(self) -> "Series":
-        """Return only the steps with at least one recorded cell."""
+        """Return the series with only the steps that have a recorded cell."""
         rows: Mask = np.any(self.recorded, axis=1)
         if rows.all():
             return self
         return replace(self, steps=self.steps[rows], values=self.values[rows], recorded=self.recorded[rows])
 
     def late_median(self) -> float | None:
-        """Return the median of all finite cells in the second half of the steps, None where there are none."""
+        """Return the median of all finite cells in the second half of the steps; None if there are none."""
         late = self.values[len(self.values) // 2 :]
         late = late[np.isfinite(late)]
         return float(np.median(late)) if late.size else None
 
     def grouped(self, groups: Sequence[str | None], reduce: Callable[[Floats], Floats]) -> "Series":
-        """Reduce all labels of one group to one column.
+        """Reduce all labels of each group to one column.
 
-        A group's cell is recorded where every member was that had been recorded until then, and NaN where one was NaN.
+        A group's cell is recorded if every member recorded so far is recorded there. It is NaN if one of them is NaN.
 
         Args:
             groups: Group of each label, None to leave the label out; groups come out in order of first appearance.
@@ -140,7 +140,7 @@ class Series(Struct, frozen=True, eq=False, dict=True):
 
 
 def _patterns(recorded: Mask) -> Iterator[tuple[Mask, Steps]]:
-    """Yield each set of members known together, and the rows where it is just those; rows that know none are left out."""
+    """Yield each set of members that are known together, and the rows with exactly that set; rows without any are left out."""
     if recorded.all():
         yield np.ones(recorded.shape[1], bool), np.arange(len(recorded))
         return
@@ -152,7 +152,7 @@ def _patterns(recorded: Mask) -> Iterator[tuple[Mask, Steps]]:
 
 @lru_cache(maxsize=1024)
 def empty(name: str, unit: str = "1") -> Series:
-    """Return a series that nothing was recorded of."""
+    """Return a series without any record."""
     return Series(name, unit, np.empty(0, np.int64), (), np.empty((0, 0)), np.empty((0, 0), bool))
 
 
@@ -182,9 +182,9 @@ def mean_of_labels(values: Floats) -> Floats:
 
 
 def has_precedent(steps: Steps, *, slack: float = 1.5) -> Mask:
-    """Return which steps are no further from the one before than earlier steps were, shape (T,).
+    """Return which steps are no further from the step before than some earlier step was, shape (T,).
 
-    What happens between two checkpoints grows with their distance, and only equal distances compare.
+    Changes between two checkpoints grow with their distance, so only similar distances are comparable.
 
     >>> has_precedent(np.array([10, 20, 30, 80, 130])).tolist()
     [True, True, True, False, True]
@@ -195,7 +195,7 @@ def has_precedent(steps: Steps, *, slack: float = 1.5) -> Mask:
 
 
 def merged_steps(*steps: Steps) -> Steps:
-    """Return all steps of rising arrays once, in order: a merge, a hundred times as fast as hashing them.
+    """Return the sorted union of rising arrays of steps: a merge, a hundred times as fast as hashing.
 
     >>> merged_steps(np.array([1, 5]), np.array([2, 5])).tolist()
     [1, 2, 5]
@@ -209,14 +209,14 @@ def merged_steps(*steps: Steps) -> Steps:
 
 
 class Aligned(Struct, frozen=True, eq=False):
-    """A series seen from other steps: the last value at or before each, and how old it was, both shape (T,) or (T, P)."""
+    """A series at other steps: the last value at or before each step, and its age in steps, both shape (T,) or (T, P)."""
 
     values: Floats
     age: Steps
 
 
 def at(series: Series, steps: Steps) -> Aligned:
-    """Look a series up at foreign steps.
+    """Look up a series at other steps.
 
     Returns:
         Per step the last *finite* value at or before it, per label; NaN and age -1 where there is none.

@@ -1,4 +1,4 @@
-"""Intervals: a run of equal cells is one thing that happened, not a thing per step."""
+"""Intervals: consecutive cells that match make one span, not one item per step."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ class Span(Struct, frozen=True, eq=False):
 
     Attributes:
         label: Tensor, block, head or slice.
-        column: Its place among the series' labels.
+        column: Index of the label in the series.
         rows: Rows of the series, shape (K,).
         steps: Their steps, shape (K,).
     """
@@ -35,7 +35,7 @@ class Span(Struct, frozen=True, eq=False):
 
     @property
     def points(self) -> int:
-        """Recorded points inside."""
+        """Number of recorded points inside."""
         return len(self.rows)
 
     def worst(self, badness: Floats) -> tuple[int, float]:
@@ -50,10 +50,10 @@ def spans(series: Series, mask: Mask, *, among: Mask | None = None, min_points: 
 
     Args:
         series: Gives steps and labels.
-        mask: What is looked for, shape (T, P).
-        among: Cells that count at all, shape (T, P); the others neither belong to a run nor break it.
-            Default: the finite ones, since non-finite cells are the business of one rule alone.
-        min_points: Shorter runs are passed over.
+        mask: Cells to look for, shape (T, P).
+        among: Cells that count, shape (T, P); the others neither belong to a run nor break it. Default: the finite ones, because
+            non-finite cells belong to a rule of their own.
+        min_points: Shorter runs are skipped.
     """
     among = series.finite if among is None else among
     hit = mask & among
@@ -68,12 +68,12 @@ def spans(series: Series, mask: Mask, *, among: Mask | None = None, min_points: 
 
 
 def reaching_back(span: Span, series: Series, mask: Mask) -> Span:
-    """Return a span and the recorded points right before it that are in `mask` too: what was not judged yet tells when it began.
+    """Return a span extended by the matching points right before it, which were not judged yet and show when it began.
 
     Args:
         span: An interval of `series`.
-        series: Gives steps; shape (T, P).
-        mask: What counts as the same, shape (T, P).
+        series: Gives the steps; shape (T, P).
+        mask: Cells that match, shape (T, P).
     """
     known = np.flatnonzero(series.finite[: span.rows[0], span.column])
     other = np.flatnonzero(~mask[known, span.column])

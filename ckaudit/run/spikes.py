@@ -1,4 +1,4 @@
-"""Spikes and growth: points above their surroundings, flags grouped to incidents, levels that end far above what they were."""
+"""Spikes and growth: points above their surroundings, flags grouped to incidents, and final levels far above earlier ones."""
 
 import math
 
@@ -13,31 +13,31 @@ from ckaudit.run.robust import BLOCKS, ENOUGH_FOR_NOISE, difference_noise, least
 from ckaudit.run.series import Floats, Mask, Steps
 
 ROUNDING_UNITS = 3.0
-"""A jump by no more units of the last decimal that a log writes may be one of rounding."""
+"""A jump by at most this many units of the last logged decimal may be rounding."""
 
 MIN_POINTS_OF_END = 5
-"""With fewer points the end is a single one, which must lie the square of the ratio above the lowest."""
+"""With fewer points the end is a single one, which must exceed the lowest by the square of the ratio."""
 
 MAX_POINTS_LAST_ALONE = 10
-"""Up to so many points the last one alone will do where it lies the square of the ratio above the others: no more may come."""
+"""Up to this many points, the last one alone suffices if it exceeds the others by the square of the ratio: no more may follow."""
 
 START_LEVELS = 2
-"""The first levels that are never a growth by themselves: the way from a start at nearly zero to the ordinary size."""
+"""The first levels never count as growth by themselves, because a quantity may start near zero."""
 
 
 def passing_peaks(
     values: Floats, *, min_ratio: float = 1.5, min_deviations: float = 8.0, given_back: float = 0.5
 ) -> list[tuple[int, int, float]]:
-    """Return first row, last row and the level before, of each stretch that stands above the levels before and after it.
+    """Return first row, last row and previous level of each stretch that stands above the levels before and after it.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        min_ratio: Over the lowest level before.
-        min_deviations: Above it, in standard deviations of the noise, where there are points enough to know it; of a positive
-            curve on a log scale too, for the noise of a loss is in proportion to its level.
-        given_back: Share of the jump that is gone at a later level.
+        min_ratio: Smallest ratio to the lowest level before.
+        min_deviations: Smallest distance from it in standard deviations of the noise, if there are enough points to know it; for
+            a positive curve also on a log scale, because the noise of a loss is proportional to its level.
+        given_back: Share of the jump that a later level has lost again.
     """
-    if len(values) < 3 or values.min() < 0:  # what crosses zero has no level to stand above
+    if len(values) < 3 or values.min() < 0:  # a curve that crosses zero has no level to compare with
         return []
     middles = medians_of_three(values)
     middles[[0, -1]] = values[[0, -1]]
@@ -54,7 +54,7 @@ def passing_peaks(
 
 
 def _lowest_before(values: Floats) -> Floats:
-    """Return the lowest of the values before each, infinity before the first, shape (N,)."""
+    """Return the minimum of the values before each one, infinity before the first, shape (N,)."""
     lowest = np.empty(len(values))
     lowest[:1] = np.inf
     np.minimum.accumulate(values[:-1], out=lowest[1:])
@@ -62,13 +62,13 @@ def _lowest_before(values: Floats) -> Floats:
 
 
 def lone_peaks(values: Floats, *, min_ratio: float = 1.5, min_deviations: float = 8.0, around: int = 3) -> Steps:
-    """Return the rows that stand above the levels before and after them alike: jumps that are back.
+    """Return the rows that stand above the levels both before and after them.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        min_ratio: Over the higher of the two levels.
-        min_deviations: Above it, in standard deviations of the noise, where there are points enough to know it.
-        around: Points on each side whose median is the level; one is needed at least.
+        min_ratio: Smallest ratio to the higher of the two levels.
+        min_deviations: Smallest distance from it in standard deviations of the noise, if there are enough points to know it.
+        around: Points on each side whose median is the level; at least one is needed.
     """
     noise = difference_noise(values) if len(values) >= ENOUGH_FOR_NOISE else 0.0
     rows = []
@@ -80,40 +80,40 @@ def lone_peaks(values: Floats, *, min_ratio: float = 1.5, min_deviations: float 
 
 
 def _over(values: Floats, before: Floats) -> Floats:
-    """Return each value over the level before it, 0 where that is not positive, shape (N,)."""
+    """Return the ratio of each value to the level before it, 0 if that is not positive, shape (N,)."""
     return by_blocks(lambda block, low: np.where(low > 0, block / low, 0.0), values, before)
 
 
 def _noise_of_the_rest(values: Floats, rest: Mask) -> tuple[float, float]:
-    """Return the noise of a curve without some of its points, and the same as a share of the level; 0 of too few points."""
+    """Return the noise of a curve without some of its points, absolute and as a share of the level; 0 for too few points."""
     if len(values) < ENOUGH_FOR_NOISE:
         return 0.0, 0.0
     return noise_without_peaks(values, rest), noise_without_peaks(np.log(values), rest) if values.min() > 0 else 0.0
 
 
 def _highest_peaks(above: Floats, min_ratio: float, *, max_share: float = 0.25) -> Mask:
-    """Return which points are peaks, the highest where they are more than a share of all.
+    """Return which points are peaks: at most a share of all, the highest first.
 
-    Two peaks among a dozen points touch most second differences, and would hide behind the noise that they seem to be.
+    Two peaks among a dozen points touch most second differences. Unless they are left out, the noise estimate would hide them.
 
     Args:
-        above: Each over the level before, shape (N,).
-        min_ratio: Of a peak.
-        max_share: Share of the points that may be left out.
+        above: Ratio of each point to the level before, shape (N,).
+        min_ratio: Smallest ratio of a peak.
+        max_share: Largest share of points that may be peaks.
     """
     is_peak, max_peaks = above > min_ratio, int(max_share * len(above))
     peaks = above[is_peak]
     if len(peaks) > max_peaks:
         peaks.partition(len(peaks) - max(max_peaks, 1))
         is_peak = above >= (peaks[-max_peaks] if max_peaks else np.inf)
-        if is_peak.sum() > max_peaks:  # some are equal
+        if is_peak.sum() > max_peaks:  # ties
             is_peak[:] = False
             is_peak[np.argsort(-above)[:max_peaks]] = True
     return is_peak
 
 
 def _held_by_two(values: Floats) -> Floats:
-    """Return the higher of each point and the one before it: a level that two points in a row came down to."""
+    """Return the maximum of each point and the one before it: the level that two points in a row stay below."""
     return np.asarray(np.maximum(values, np.concatenate([values[:1], values[:-1]])))
 
 
@@ -123,10 +123,10 @@ class Incident(Struct, frozen=True):
     Attributes:
         first: Index of the first flag.
         last: Index of the last flag.
-        is_incident: Whether it lasts or is strong; otherwise it is isolated.
-        is_open: Whether the record ends before the quiet that would close it.
-        core: Indexes of the flags that make it last or strong; none where it is isolated.
-        lasts: Whether some of them are close to each other; strong ones alone need not be.
+        is_incident: Whether the group is lasting or strong; otherwise it is isolated.
+        is_open: Whether the log ends before enough quiet points close the group.
+        core: Indexes of the flags that make it lasting or strong; empty if it is isolated.
+        lasts: Whether some of its flags are close together; strong ones alone need not be.
     """
 
     first: int
@@ -173,16 +173,16 @@ def as_one_of_many(
     usual: float = 98.0,
     among: int = 5,
 ) -> Incident:
-    """Return an incident as an isolated one where the points around it, each for itself, often stand out about as far.
+    """Return an incident as isolated if single points around it often stand out about as far.
 
     Args:
-        incident: An event of these points.
-        excess: How far each point stands above those before it, over their spread, shape (T,).
-        flags: Points that stand out; three of `among` in a row belong to an event, and not to the noise, as does the highest
-            point of those that make the incident one; so do those around them.
-        beyond: The event must stand out so many times as far as the `usual` percentile of the noise.
-        points: How many points before the event tell the noise, together with those inside it.
-        later: How many points after it do.
+        incident: The incident.
+        excess: Distance of each point from those before it, relative to their spread, shape (T,).
+        flags: Points that stand out. Three flags among `among` points in a row, the highest core point of the incident, and the
+            points around them belong to an event and not to the noise.
+        beyond: Multiple of the `usual` percentile of the noise that the incident must reach.
+        points: Number of points before the incident that show the noise, together with those inside it.
+        later: Number of points after the incident that show the noise.
         usual: Percentile of the noise that is compared.
         among: See `flags`.
     """
@@ -200,13 +200,13 @@ def as_one_of_many(
 
 
 class SustainedGrowth(Struct, frozen=True):
-    """A level at the end that is many times what it was before, and above all of it.
+    """A final level that is many times the levels before it, and above all of them.
 
     Attributes:
-        onset: First row from which on all are nearer to the end than to the lowest level, on a scale of ratios.
+        onset: First row from which all levels are nearer to the end than to the lowest level, on a log scale.
         low: Median level before.
         lowest: Lowest level before.
-        end: Level of the end.
+        end: Final level.
     """
 
     onset: int
@@ -216,17 +216,17 @@ class SustainedGrowth(Struct, frozen=True):
 
 
 def sustained_growth(values: Floats, *, min_ratio: float, min_errors: float = 4.0) -> SustainedGrowth | None:
-    """Return how a positive quantity has grown to its end, None where it has not or is back.
+    """Return how a positive quantity has grown by its end; None if it has not or has come back.
 
-    The curve is reduced to medians of equal parts. The end is the middle of its last three levels, of few points the lower of the
-    last two. It must lie above every level of a part that goes from the beginning to some level on, by `min_ratio` above their
-    median and, where the noise is known, by `min_errors` standard errors; of fewer points above their highest. Of few points the
-    last one alone will do, as `MAX_POINTS_LAST_ALONE` says.
+    The curve is reduced to medians of equal parts. The end is the median of the last three levels, or the lower of the last two
+    if there are few points. It must lie above all levels from the beginning to some level, and reach `min_ratio` times their
+    median. If the noise is known, it must also exceed the median by `min_errors` standard errors; if not, the highest level takes
+    the place of the median. With few points the last one alone suffices, as `MAX_POINTS_LAST_ALONE` says.
 
     Args:
         values: Positive and finite, in the order of steps, shape (N,).
-        min_ratio: Of the end to what was before.
-        min_errors: Of the logarithm of that ratio.
+        min_ratio: Smallest ratio of the end to the levels before.
+        min_errors: Smallest logarithm of that ratio in standard errors.
     """
     if len(values) <= START_LEVELS:
         return None
@@ -250,22 +250,22 @@ def sustained_growth(values: Floats, *, min_ratio: float, min_errors: float = 4.
 
 
 def _grown(starts: Steps, levels: Floats, count: int, width: int, end: float) -> SustainedGrowth:
-    """Return the growth from the first `count` levels to the end, made of the last `width`."""
+    """Return the growth from the first `count` levels to the end, which consists of the last `width` levels."""
     lowest = float(levels[:count].min())
     near = np.flatnonzero(levels[: len(levels) - width] < np.sqrt(lowest * end))
     return SustainedGrowth(int(starts[near[-1] + 1 if near.size else 0]), median(levels[:count]), lowest, end)
 
 
-# How a curve loses part of what it had gained, stays so for a while, and comes back.
+# Rises that last for a while and come back:
 class PassingRise(Struct, frozen=True):
-    """A rise that is over.
+    """A rise that has come back.
 
     Attributes:
-        first: First row that stands above half of the way from the level before to the peak.
-        last: Last such row.
-        peak: Row of the highest value between the two.
-        low: Level before, the lowest median of three points so far.
-        lost: Share of the fall from the highest of the first three points to that level that the rise took back.
+        first: First row above the midpoint between the level before and the peak.
+        last: Last row above it.
+        peak: Row of the highest value between the two rows.
+        low: Level before: the lowest median of three points up to the peak.
+        lost: The rise as a share of the fall from the highest of the first three points to that level.
     """
 
     first: int
@@ -276,16 +276,16 @@ class PassingRise(Struct, frozen=True):
 
 
 def passing_rise(values: Floats, *, min_points: int = 3, min_share: float = 0.1) -> PassingRise | None:
-    """Return the largest rise of a curve that came back by more than half, None where there is none.
+    """Return the largest rise of a curve that came back by more than half; None if there is none.
 
-    A curve is held against its own lowest level so far, in medians of three points; the rise is the stretch around the largest
-    excess over it that stays above half of that excess. It counts where the curve up to the end of that stretch ends
-    above its lowest level for good (`sustained_rise`), by `CLEAR_DEVIATIONS`: what anybody would have said who looked then.
+    The curve is compared with its own lowest level so far, in medians of three points. The rise is the stretch around the largest
+    excess that stays above half of it. It counts if the curve up to the end of that stretch shows a `sustained_rise` by
+    `CLEAR_DEVIATIONS`, so that it would have been reported at that time.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
-        min_points: Least points of the stretch; a single evaluation or batch makes no level.
-        min_share: Least rise over the level before.
+        min_points: Smallest number of points of the stretch; a single evaluation or batch makes no level.
+        min_share: Smallest rise relative to the level before.
     """
     if len(values) < 2 * min_points:
         return None

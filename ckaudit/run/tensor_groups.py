@@ -1,4 +1,4 @@
-"""Places of a model in groups: all of a module, a layer or the model by one name, and blocks that are built alike."""
+"""Groups of model places: names for all tensors of a module, a layer or the model, and blocks of the same build."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -13,20 +13,21 @@ from ckaudit.run.tensors import TensorTable, last_of_stack
 
 Known = Sequence[tuple[str, frozenset[str]]]
 TENSORS = ("weights", "gradients", "weight_deltas")
-_BLOCK = re.compile(r"[^\d]*\d+")  # the only number of a block's name stands at its end
+_BLOCK = re.compile(r"[^\d]*\d+")  # a block's name has one number, at its end
 _NORM = re.compile(r"_(layer_?)?(norm|ln)")
 
 SCALE = 2.0
-"""Tensors of one name whose elements are as large as each other's, within this, have as many inputs: a width doubles or more."""
+"""Tensors of one name with element sizes within this factor have the same number of inputs: a width changes by a factor of two or
+more."""
 
 
 class PlaceGroup(Struct, frozen=True):
     """All places of one kind in one part of the model.
 
     Attributes:
-        count: How many.
-        noun: What they are, in the plural.
-        part: The part of the model; empty: the whole.
+        count: Number of places.
+        noun: Kind of place, in the plural.
+        part: Part of the model; empty: the whole model.
     """
 
     count: int
@@ -34,7 +35,7 @@ class PlaceGroup(Struct, frozen=True):
     part: str = ""
 
     def as_place(self) -> str:
-        """Return the name that answers where.
+        """Return the name that answers "where".
 
         >>> PlaceGroup(8, "tensors", "blocks.2").as_place(), PlaceGroup(12, "heads").as_place()
         ('all 8 tensors of blocks.2', 'all 12 heads')
@@ -42,7 +43,7 @@ class PlaceGroup(Struct, frozen=True):
         return self._all() + (f" of {self.part}" if self.part else "")
 
     def as_subject(self, later: str = "") -> str:
-        """Return the name that a sentence in the singular is made with, `later` inside its brackets.
+        """Return a name that takes a singular verb, with `later` appended inside the brackets.
 
         >>> PlaceGroup(5, "tensors", "blocks.1.attn").as_subject()
         'blocks.1.attn (all 5 tensors)'
@@ -54,11 +55,11 @@ class PlaceGroup(Struct, frozen=True):
 
 
 def group_of(places: Collection[str], places_of_run: Known) -> PlaceGroup | None:
-    """Return the group that places are exactly all of, None where they are fewer, more, or a single one.
+    """Return the group that consists of exactly these places; None if there is none or only one place.
 
     Args:
         places: Tensors, modules, blocks or heads.
-        places_of_run: All that the run has of each kind, with the kind's name in the plural.
+        places_of_run: All places of each kind in the run, with the plural name of the kind.
     """
     wanted = frozenset(places)
     for noun, every in places_of_run if len(wanted) > 1 else ():
@@ -69,7 +70,7 @@ def group_of(places: Collection[str], places_of_run: Known) -> PlaceGroup | None
 
 
 def known_places(run: Run) -> Known:
-    """Return the tensors, heads, modules and blocks that a run says anything of."""
+    """Return the tensors, heads, modules and blocks that a run records."""
     return run.derived("known_places", lambda: _known(run))
 
 
@@ -89,7 +90,7 @@ def _known(run: Run) -> Known:
 
 
 def _labels(run: Run, sections: Collection[str]) -> set[str]:
-    """Return the places that some sections name; percentiles name numbers of a place."""
+    """Return the places that appear in some sections; labels of percentiles are not places."""
     label_rows = (
         series.labels
         for path, series in run.sections.items()
@@ -99,7 +100,7 @@ def _labels(run: Run, sections: Collection[str]) -> set[str]:
 
 
 def _part(wanted: frozenset[str], every: frozenset[str]) -> str | None:
-    """Return the part of the model that holds exactly `wanted` of `every` place: "" is the whole of it, None: there is none."""
+    """Return the name of the part with exactly the places `wanted` among `every`; "" for the whole model, None if none."""
     if wanted == every:
         return ""
     between = "/" if all("/" in place for place in wanted) else "."
@@ -119,7 +120,7 @@ def _inside(stem: Sequence[str], split: dict[str, list[str]]) -> frozenset[str]:
 
 
 def _joined(modules: Iterable[str], count: int) -> str | None:
-    """Return one name for modules that stand side by side: a module with its norms bears its own, two are named both.
+    """Return one name for sibling modules: a module with its norms has its own name, two modules are both named; else None.
 
     >>> _joined(["blocks.1.attn_norm", "blocks.1.attn"], 5), _joined(["h.0.ln_1", "h.0.attn"], 6), _joined(["a", "b"], 2)
     ('blocks.1.attn', 'h.0.attn and h.0.ln_1', None)
@@ -131,15 +132,15 @@ def _joined(modules: Iterable[str], count: int) -> str | None:
 
 
 def alike_blocks(blocks: Sequence[str], table: TensorTable, by_tensor: Series | None, rms: Series | None) -> Mask:
-    """Tell which blocks of one list are built like which, shape (L, L).
+    """Tell which blocks have the same build and are in the same list, shape (L, L).
 
-    What stands in another list, as an encoder's beside a decoder, or a policy's beside a critic, does another thing.
+    Blocks of different lists, such as encoder and decoder or policy and critic, have different functions.
 
     Args:
         blocks: Names of the blocks.
-        table: Its shapes decide where any is known.
-        by_tensor: Gradient norm of each tensor: without shapes, its names and list decide, and the size of the elements.
-        rms: Size of the elements of each tensor.
+        table: Its shapes decide if any is known.
+        by_tensor: Gradient norm of each tensor. Without shapes, tensor names, the list of the block and the element sizes decide.
+        rms: Element size of each tensor.
     """
     builds = [*zip(table.builds(blocks), last_of_stack(blocks), strict=True)]
     if any(build for build, _ in builds) or by_tensor is None:
@@ -161,7 +162,7 @@ def alike_blocks(blocks: Sequence[str], table: TensorTable, by_tensor: Series | 
 
 
 def _of_one_form(blocks: Sequence[str], parts: dict[str, dict[str, float]]) -> list[list[int]]:
-    """Return the blocks that stand in one list and have tensors of the same names, group by group."""
+    """Return groups of blocks that are in one list and have tensors of the same names."""
     groups: dict[tuple[str, frozenset[str]], list[int]] = {}
     for row, block in enumerate(blocks):
         groups.setdefault((block.rpartition(".")[0], frozenset(parts[block])), []).append(row)
@@ -169,10 +170,10 @@ def _of_one_form(blocks: Sequence[str], parts: dict[str, dict[str, float]]) -> l
 
 
 def _of_like_size(sizes: Floats) -> Mask:
-    """Tell which blocks have elements of a like size in all tensors where both sizes are known, shape (L, L).
+    """Tell which blocks have similar element sizes in all tensors for which both sizes are known, shape (L, L).
 
     Args:
-        sizes: Of each block's tensors, shape (L, P).
+        sizes: Element sizes of each block's tensors, shape (L, P).
     """
     unlike = np.zeros((len(sizes), len(sizes)), bool)
     for part in np.where(np.isfinite(sizes), sizes, np.nan).T:

@@ -1,4 +1,4 @@
-"""Where each tensor sits in the model: its block and its kind, from `run.json`, or else from its name."""
+"""The place of each tensor in the model, that is its block and its kind, from `run.json` or else from its name."""
 
 import math
 import re
@@ -15,15 +15,15 @@ from ckaudit.run.series import Floats
 
 NOT_OF_TOKENS = "the loss is not one of tokens"
 BRANCHES = ("attention", "mlp")
-"""What a block adds to the stream side by side; experts count as the MLP."""
+"""The parts of a block that add to the residual stream in parallel; experts count as the MLP."""
 
 MAX_BLOCKS = 2000
-"""Two for each of a thousand layers (Wang et al. 2022): more are no blocks, but names that are ever new."""
+"""Two for each of a thousand layers (Wang et al. 2022); more names than that are no blocks, but names that keep changing."""
 
 _EXPERT = re.compile(r"(^|[._])experts?[._]?\d+([._]|$)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
 _PRODUCT = re.compile(r"mm\b|conv|linear|matmul|einsum|mv\b|rnn|lstm|gru")
-"""Words of the operators that multiply their inputs by a matrix, as PyTorch names them."""
+"""Operators that multiply their inputs by a matrix, in PyTorch's names."""
 _KINDS = (
     ("norm", re.compile(r"norm|(^|[._])ln(_?\w*)?([._]|$)|gamma", re.IGNORECASE)),
     ("embedding", re.compile(r"emb|wte|wpe", re.IGNORECASE)),
@@ -35,12 +35,12 @@ _KINDS = (
 
 
 class TensorTable(Struct, frozen=True):
-    """What is known of the parameter tensors."""
+    """Known facts of the parameter tensors."""
 
     facts: Mapping[str, TensorFacts]
 
     def depth(self, name: str) -> int | None:
-        """Return the index of a tensor's block from the input, None outside the blocks."""
+        """Return the index of a tensor's block, counted from the input; None outside the blocks."""
         fact = self.facts.get(name)
         if fact is not None:
             return None if fact.depth is UNSET else fact.depth
@@ -48,14 +48,14 @@ class TensorTable(Struct, frozen=True):
         return int(match["depth"]) if match else None
 
     def kind(self, name: str) -> str:
-        """Return a tensor's part in the model, such as attention or mlp."""
+        """Return a tensor's kind, such as attention or mlp."""
         fact = self.facts.get(name)
         if fact is not None and fact.kind is not UNSET:
             return fact.kind
         return _kind_by_name(name)
 
     def is_factor(self, name: str) -> bool:
-        """Tell whether a matrix multiplies its inputs, as far as is known: only then does its gain say how large outputs are.
+        """Tell whether a matrix multiplies its inputs, or may do so: only then does its gain determine the size of outputs.
 
         >>> table = TensorTable({"thresholds": TensorFacts(operator="sub"), "up": TensorFacts(operator="addmm")})
         >>> [table.is_factor(name) for name in ("thresholds", "up", "unknown")]
@@ -65,7 +65,7 @@ class TensorTable(Struct, frozen=True):
         return fact is None or not fact.operator or bool(_PRODUCT.search(fact.operator))
 
     def block(self, name: str) -> str | None:
-        """Return the name of the block's module that a tensor lies in, None outside the blocks.
+        """Return the name of the block that contains a tensor; None outside the blocks.
 
         >>> TensorTable({}).block("decoder.layer.3.up.weight"), TensorTable({}).block("head.weight")
         ('decoder.layer.3', None)
@@ -81,19 +81,19 @@ class TensorTable(Struct, frozen=True):
         return f"block.{fact.depth}"
 
     def no_gradient_reason(self, name: str) -> NoGradient | None:
-        """Return why a tensor's gradient is zero by mathematics, None where nothing says that it is."""
+        """Return why a tensor's gradient is mathematically zero; None if it is not known to be."""
         fact = self.facts.get(name)
         if fact is not None and fact.no_gradient is not UNSET:
             return fact.no_gradient
         return no_gradient_by_name(name, self.kind(name))
 
     def blocks(self, names: Iterable[str]) -> list[str | None]:
-        """Return the block of each of `names`; where there would be more than `MAX_BLOCKS`, they are none."""
+        """Return the block of each of `names`; None for all of them if there are more than `MAX_BLOCKS` blocks."""
         blocks = [self.block(name) for name in names]
         return blocks if len(set(blocks)) <= MAX_BLOCKS else [None] * len(blocks)
 
     def builds(self, blocks: Sequence[str]) -> list[tuple[tuple[int, ...], ...]]:
-        """Return the shapes of each block's tensors, which blocks of one build share; nothing where no shape is known.
+        """Return the sorted shapes of each block's tensors, which blocks of one build share; empty if no shape is known.
 
         >>> first, second = (TensorFacts(block=f"blocks.{place}", shape=(4, 3)) for place in range(2))
         >>> TensorTable({"blocks.0.up": first, "blocks.1.up": second}).builds(["blocks.0", "blocks.1", "blocks.2"])
@@ -106,7 +106,7 @@ class TensorTable(Struct, frozen=True):
         return [tuple(sorted(shapes.get(block, ()))) for block in blocks]
 
     def branch(self, name: str) -> str | None:
-        """Return a trainable tensor's branch as "blocks.3/attention" or "blocks.3/mlp", None where it is in neither.
+        """Return a trainable tensor's branch as "blocks.3/attention" or "blocks.3/mlp"; None if it is in neither.
 
         >>> TensorTable({}).branch("blocks.3.attn.q.weight"), TensorTable({}).branch("blocks.3.attn_norm.weight")
         ('blocks.3/attention', None)
@@ -115,7 +115,7 @@ class TensorTable(Struct, frozen=True):
         return f"{block}/{kind}" if block is not None and kind in BRANCHES and self.is_trainable(name) else None
 
     def module(self, name: str) -> str:
-        """Return the module that holds a tensor; where none is recorded, the tensor's own name."""
+        """Return the module of a tensor; if none is recorded, the tensor's own name."""
         fact = self.facts.get(name)
         return name if fact is None or fact.module is UNSET else fact.module
 
@@ -128,7 +128,7 @@ class TensorTable(Struct, frozen=True):
         return _EXPERT.search(self.module(name)) is not None
 
     def roles(self, names: Iterable[str]) -> list[str]:
-        """Return the name that each tensor shares with its namesakes in other blocks.
+        """Return a name for each tensor that it shares with its counterparts in other blocks.
 
         >>> TensorTable({}).roles(["blocks.0.up", "blocks.1.up"])
         ['blocks.#.up/0', 'blocks.#.up/0']
@@ -141,7 +141,7 @@ class TensorTable(Struct, frozen=True):
         return roles
 
     def in_depth_order(self, blocks: Iterable[str]) -> list[str]:
-        """Sort block names from the input to the output: stacks as run.json has them, else as they come, each by number.
+        """Sort block names from input to output: stacks in the order of run.json, or else as given, blocks of each by number.
 
         >>> TensorTable({}).in_depth_order(["block.10", "block.9"])
         ['block.9', 'block.10']
@@ -154,7 +154,7 @@ class TensorTable(Struct, frozen=True):
         return sorted(names, key=lambda block: (order[_stack(block)], _numbers(block)))
 
     def path(self, name: str) -> list[str]:
-        """Return a tensor with its operator, the node of its gradient and its kernels; nothing where none is recorded.
+        """Return a tensor with its operator, gradient node and kernels; an empty list if none of them is recorded.
 
         >>> TensorTable({"head.weight": TensorFacts(operator="mm", backward="MmBackward0")}).path("head.weight")
         ['head.weight', 'mm', 'MmBackward0']
@@ -165,7 +165,7 @@ class TensorTable(Struct, frozen=True):
         return [name, *below] if below else []
 
     def elements(self, names: Iterable[str]) -> Floats:
-        """Return how many elements each of `names` has, shape (P,); NaN where no shape is recorded, 1 for a single number.
+        """Return the number of elements of each of `names`, shape (P,); NaN if no shape is recorded, 1 for a scalar.
 
         >>> TensorTable({"up": TensorFacts(shape=(4, 3)), "bias": TensorFacts()}).elements(["up", "bias"])
         array([12., nan])
@@ -174,7 +174,7 @@ class TensorTable(Struct, frozen=True):
         return np.array([math.nan if shape is UNSET else math.prod(shape) for shape in shapes], np.float64)
 
     def is_one_number(self, name: str) -> bool:
-        """Tell whether run.json says that a tensor has a single element.
+        """Tell whether run.json lists a tensor with a single element.
 
         >>> table = TensorTable({"bias": TensorFacts(shape=(1,)), "up": TensorFacts(shape=(4, 3))})
         >>> table.is_one_number("bias"), table.is_one_number("up"), table.is_one_number("down")
@@ -184,9 +184,9 @@ class TensorTable(Struct, frozen=True):
         return shape is not UNSET and math.prod(shape) == 1
 
     def is_matrix(self, name: str) -> bool:
-        """Tell whether run.json gives a tensor two dimensions or more, and elements in them.
+        """Tell whether run.json lists a tensor with two dimensions or more, none of them empty.
 
-        A gain of each head or channel that is shaped to be multiplied with maps, such as (4, 1, 1), is a vector.
+        A gain per head or channel whose shape broadcasts over feature maps, such as (4, 1, 1), counts as a vector.
 
         >>> shapes = {"up": (4, 3), "bias": (4,), "gain": (4, 1, 1)}
         >>> table = TensorTable({name: TensorFacts(shape=shape) for name, shape in shapes.items()})
@@ -199,14 +199,15 @@ class TensorTable(Struct, frozen=True):
         return len(shape) == 2 or sum(size > 1 for size in shape) > 1
 
     def is_vector(self, name: str) -> bool:
-        """Tell whether run.json gives a tensor one dimension, or none."""
+        """Tell whether run.json lists a tensor with one dimension or none."""
         shape = self.facts[name].shape if name in self.facts else UNSET
         return shape is not UNSET and len(shape) < 2
 
     def width(self) -> int | None:
-        """Return how many channels the stream between the blocks has, from the matrices of embeddings and head.
+        """Return the number of channels of the residual stream, from the matrices of embeddings and head.
 
-        Its size is the smaller one of each, unless there are fewer tokens or positions than channels.
+        Each matrix gives its smaller dimension, and the largest of these counts, because a matrix may have fewer tokens or
+        positions than channels.
 
         >>> positions, tokens = (TensorFacts(kind="embedding", shape=(count, 64)) for count in (16, 96))
         >>> TensorTable({"position": positions, "token": tokens}).width()
@@ -216,13 +217,13 @@ class TensorTable(Struct, frozen=True):
         return max((min(shape) for shape in shapes if len(shape) == 2), default=None)
 
     def is_trainable(self, name: str) -> bool:
-        """Tell whether a tensor takes a gradient: it does unless the run records otherwise."""
+        """Tell whether a tensor is trained: it is unless run.json says otherwise."""
         fact = self.facts.get(name)
         return fact is None or fact.trainable is not False
 
 
 def whole_parts(chosen: Iterable[str], names: Iterable[str]) -> set[str]:
-    """Return the chosen tensors in modules that are chosen completely and hold several blocks.
+    """Return the chosen tensors in modules that are completely chosen and hold several blocks.
 
     >>> names = ["tower.blocks.0.up", "tower.blocks.1.up", "tower.norm", "text.blocks.0.up", "text.blocks.1.up"]
     >>> sorted(whole_parts(names[:4], names))
@@ -241,7 +242,7 @@ def whole_parts(chosen: Iterable[str], names: Iterable[str]) -> set[str]:
 
 
 def last_of_stack(blocks: Sequence[str]) -> list[int]:
-    """Return the last block of each block's own list: an encoder's is not a decoder's, nor a policy's a critic's.
+    """Return the index of the last block in each block's list; encoder and decoder, or policy and critic, are separate lists.
 
     >>> last_of_stack(["encoder.layer.0", "encoder.layer.1", "decoder.layer.0"])
     [1, 1, 2]
@@ -268,7 +269,7 @@ def _numbers(block: str) -> tuple[int, ...]:
 
 
 def loss_kind_of(manifest: Manifest | None) -> LossKind | Literal["unknown"]:
-    """Return what one unit of the training loss is, as far as run.json or the vocabulary in it tells."""
+    """Return the unit of the training loss, from run.json or from the vocabulary in it."""
     if manifest is None:
         return "unknown"
     if manifest.loss_kind is not UNSET:
@@ -277,7 +278,7 @@ def loss_kind_of(manifest: Manifest | None) -> LossKind | Literal["unknown"]:
 
 
 def loss_vocabulary(manifest: Manifest | None) -> int | None:
-    """Return among how many tokens the loss chooses; None where that is not known or the loss is not one of tokens.
+    """Return the number of tokens that the loss chooses among; None if unknown or if the loss is not over tokens.
 
     >>> facts = Manifest(schema_version="ck.run.v1", vocabulary=64, loss_kind="other")
     >>> loss_vocabulary(facts) is None
@@ -289,6 +290,6 @@ def loss_vocabulary(manifest: Manifest | None) -> int | None:
 
 
 def table_of(manifest: Manifest | None) -> TensorTable:
-    """Return what a manifest says of the tensors; without one, their names must do."""
+    """Return the tensor facts of a manifest; without one the table is empty, and names decide."""
     facts = manifest.tensors if manifest else UNSET
     return TensorTable({} if facts is UNSET else facts)

@@ -1,8 +1,9 @@
-"""Units of shares: each has one unit in the catalogue, and the other one is recognised and converted, once per run.
+"""Units of shares: each share has one unit in the catalogue; values in the other unit are recognised and converted once per run.
 
-A share above 1 cannot be a fraction. One that never exceeds 1 may be either where the catalogue has percent: a utilisation below
-1 % is absurd, so that it is a fraction, but 0.14 of an overflow rate may be 14 % or one step in seven hundred. There the writer's
-other shares decide, or the user with `--unit`; what nobody decides stays as it is and is `undecided`.
+A share above 1 cannot be a fraction. If the catalogue's unit is percent, a share that never exceeds 1 may be either. A
+utilisation below 1 % is absurd, so it is a fraction; but an overflow rate of 0.14 may be 14 % or one step in seven hundred. In
+such cases the writer's other shares decide, or the user with `--unit`. A share that neither decides stays as it is and counts as
+undecided.
 """
 
 from collections.abc import Mapping
@@ -17,34 +18,35 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series
 
 NEVER_BELOW_ONE_PERCENT = frozenset({"gpu_util", "topk_mass_probe", "filter_reject_rate"})
-"""Shares in percent that are fractions where they never exceed 1: a device, a list of the likeliest tokens or a filter that does
-less than a hundredth of its work is not logged step by step."""
+"""Shares in percent that count as fractions if they never exceed 1: a device, a list of the likeliest tokens or a filter that
+does less than a hundredth of its work is not logged step by step."""
 
 SMALL_FRACTIONS = frozenset({"dataloader_stall_frac", "comm_time_frac", "pad_fraction", "grad_clip_rate", "rtp_toxicity_prob"})
-"""Shares in fractions of which a healthy run has some percent: values up to 1 may be percent where the writer uses those."""
+"""Shares in fractions that are a few percent in a healthy run: values up to 1 may be percent if the writer uses percent
+elsewhere."""
 
 NEVER_WHOLE = frozenset({"dataloader_stall_frac", "comm_time_frac", "pad_fraction"})
-"""Shares of which none is everything: a step is not all waiting, and a batch not all padding. One that reaches 1 is percent."""
+"""Shares that never reach a whole: a step is not all waiting, and a batch not all padding. One that reaches 1 is in percent."""
 
 UTILISATION = "moe_util_entropy"
-"""A share of the entropy of an even spread in the catalogue, and an entropy by itself for many a writer."""
+"""In the catalogue, a share of the entropy of a uniform distribution; many writers log the entropy itself."""
 
 ROUNDING = 1.02
-"""A fraction ends at 1, give or take its rounding."""
+"""Largest value of a fraction, including rounding."""
 
 MFU_OF_A_WRONG_PEAK = 1.5
-"""A utilisation a little above 1 is a fraction of a peak that was taken too low, and no percent."""
+"""A utilisation slightly above 1 is a fraction of a peak that was assumed too low, and not in percent."""
 
 
 def in_catalogue_units(run: Run, chosen: Mapping[str, str]) -> Run:
-    """Return a run whose shares are in the catalogue's units, with a note on each that was converted.
+    """Return a run with its shares in the catalogue's units, and a note on each converted share.
 
     Args:
-        run: As it was read.
-        chosen: The units that the user named, by share.
+        run: The run as it was read.
+        chosen: Units named by the user, by share.
 
     Raises:
-        UsageError: Where one of them is no share, or no unit.
+        UsageError: If a name is not a share, or a unit is unknown.
     """
     check_units(chosen)
     run = _with_entropy_as_share(run)
@@ -63,9 +65,9 @@ def in_catalogue_units(run: Run, chosen: Mapping[str, str]) -> Run:
 
 
 def _with_entropy_as_share(run: Run) -> Run:
-    """Return a run whose utilisation entropy of experts is a share: one above 1 is in nats or bits of experts nobody counts.
+    """Return a run whose expert utilisation entropy is a share; values above 1 are in nats or bits of an unknown expert count.
 
-    It is held against the largest that it reached, so that a fall shows, and a router that never was even does not.
+    They are divided by the largest value reached, so that a fall shows; a router that was never uniform does not show.
     """
     series = run.scalars.get(UTILISATION)
     largest = 0.0 if series is None else float(np.max(series.values[series.finite], initial=0.0))
@@ -83,7 +85,7 @@ def _with_entropy_as_share(run: Run) -> Run:
 
 
 def check_units(chosen: Mapping[str, str]) -> None:
-    """Raise `UsageError` where a name is no share, or its unit none of the two."""
+    """Raise `UsageError` if a name is not a share, or its unit neither percent nor fraction."""
     for name, unit in chosen.items():
         if name not in SHARE_UNITS:
             raise UsageError(f"--unit {name}={unit}: {name} is no share", hint=f"Shares are {', '.join(sorted(SHARE_UNITS))}.")
@@ -92,7 +94,7 @@ def check_units(chosen: Mapping[str, str]) -> None:
 
 
 def factor_to_catalogue(name: str, unit: str) -> float:
-    """Return what a share is multiplied with that was written in a unit.
+    """Return the factor that converts a share in a unit to the catalogue's unit.
 
     >>> factor_to_catalogue("mfu", "percent"), factor_to_catalogue("gpu_util", "fraction"), factor_to_catalogue("mfu", "fraction")
     (0.01, 100.0, 1.0)
@@ -109,7 +111,7 @@ def _converted(scalars: Mapping[str, Series], factors: Mapping[str, float]) -> d
 
 
 def _recognised(shares: Mapping[str, Series], chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the unit in which each share was written: as chosen, as its range says, or as the writer's other shares say."""
+    """Return the unit of each share as logged: as the user chose, else from its range, else from the writer's other shares."""
     units = {name: chosen.get(name) or _by_range(name, series.values[series.finite]) for name, series in shares.items()}
     habits = {unit for unit in units.values() if unit}
     others = {unit for name, unit in units.items() if unit and SHARE_UNITS[name] == "fraction"}
@@ -121,11 +123,11 @@ def _recognised(shares: Mapping[str, Series], chosen: Mapping[str, str]) -> dict
 
 
 def _by_range(name: str, values: Floats) -> str | None:
-    """Return the unit that the range of a share shows, None where it shows none; `values` are finite, of any number."""
+    """Return the unit that the range of a share shows, or None; `values` are finite and may be empty."""
     largest = float(np.max(values, initial=0.0))
     if largest > (MFU_OF_A_WRONG_PEAK if name == "mfu" else ROUNDING) or (name in NEVER_WHOLE and largest >= 1):
         return "percent"
-    has_ended = name == "lr_phase" and int((values == 1.0).sum()) > 1  # a phase that stays at exactly 1
+    has_ended = name == "lr_phase" and int((values == 1.0).sum()) > 1  # a phase that stays at exactly 1 has ended
     return "fraction" if has_ended or (largest > 0 and name in NEVER_BELOW_ONE_PERCENT) else None
 
 

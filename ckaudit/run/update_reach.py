@@ -1,4 +1,4 @@
-"""How far an optimizer can move a tensor, in one step and between two checkpoints, by its rates, its gradients and its past."""
+"""Bounds on how far an optimizer can move a tensor, per step and between checkpoints, from rates, gradients and past updates."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,22 +8,23 @@ from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.tensors import table_of
 
 MAX_REACH = 100.0
-"""Gradients that momentum adds up at most: 1 / (1 - 0.99). Usual are 10, of a momentum of 0.9 (Sutskever et al. 2013)."""
+"""Largest number of gradients that momentum sums up: 1 / (1 - 0.99). The usual momentum of 0.9 sums up 10 (Sutskever et al.
+2013)."""
 
 RECENT_STEPS = 50
-"""Steps before an update whose largest gradient counts: a momentum of 0.9 has forgotten the others."""
+"""Steps before an update whose largest gradient counts; a momentum of 0.9 has forgotten earlier ones."""
 
 MIN_GRADIENTS = 10
-"""Gradients whose largest is one: of fewer it may be any."""
+"""Gradients needed for a meaningful maximum."""
 
 MAX_GROWTH = 3.0
-"""Times the largest update so far, by rate and gradient, that the next one may be."""
+"""Largest ratio of the next update to the largest so far, relative to rate and gradient."""
 
 
 def rate_times_largest_gradient(since: Steps, steps: Steps, way: Floats, gradient: Series) -> Floats:
-    """Return the learning rates of a way times the largest gradient on it, shape (T, 1); infinite where too few were logged.
+    """Return summed rates times the largest gradient of each interval, shape (T, 1); infinite if too few gradients were logged.
 
-    Momentum remembers `RECENT_STEPS` steps before it.
+    Intervals begin `RECENT_STEPS` earlier, because momentum remembers that many steps.
     """
     times, norms = gradient.finite_points()
     starts, ends = np.searchsorted(times, since - RECENT_STEPS, side="right"), np.searchsorted(times, steps, side="right")
@@ -34,10 +35,10 @@ def rate_times_largest_gradient(since: Steps, steps: Steps, way: Floats, gradien
 
 
 def plain_descent_reach(moved: Series, rate: Series, gradient: Series, *, min_points: int) -> Floats:
-    """Return how far plain descent takes any tensor in one step, shape (T, 1).
+    """Return how far plain gradient descent can move any tensor in one step, shape (T, 1).
 
-    That is `MAX_GROWTH` times what momentum made of rate and gradient in all tensors together so far, and never more than
-    `MAX_REACH`.
+    That is rate times gradient, times `MAX_GROWTH` times the largest ratio so far of the movement of all tensors to it. The
+    factor is at most `MAX_REACH`.
     """
     pull = rate_times_largest_gradient(moved.steps, moved.steps, rates_at(moved.steps, rate), gradient)
     with np.errstate(all="ignore"):
@@ -49,17 +50,17 @@ def plain_descent_reach(moved: Series, rate: Series, gradient: Series, *, min_po
 
 
 class UpdateReach:
-    """How far the updates of each tensor take it between two checkpoints, at most.
+    """Upper bound on how far the updates of each tensor move it between two checkpoints.
 
     Args:
         updates: Length of the last update of each tensor, shape (C, P).
         rate: The learning rate.
         gradient: The norm of the whole gradient.
-        min_points: Updates that must have been measured.
+        min_points: Number of measured updates that is needed.
 
     Attributes:
         labels: The tensors.
-        since: Step of the first update of each that moved it, shape (P,); of one that none did, of the first that was measured.
+        since: Step of the first update that moved each tensor, shape (P,); if none did, of the first measured update.
     """
 
     def __init__(self, updates: Series, rate: Series | None, gradient: Series | None, *, min_points: int) -> None:
@@ -70,7 +71,7 @@ class UpdateReach:
         self.since = updates.steps[np.argmax(measured, axis=0)] if len(updates.steps) else np.zeros(len(updates.labels), np.int64)
 
     def between(self, steps: Steps) -> Floats:
-        """Return the way from each step to the next, shape (T-1, P); infinite where it is not known."""
+        """Return the bound from each step to the next, shape (T-1, P); infinite if it is unknown."""
         since, until, last = steps[:-1], steps[1:], self._updates.steps
         sums = [(rates_at(last, self._rate), np.diff(steps) * 1.0 if self._rate is None else _way(steps, self._rate))]
         if self._gradient is not None:
@@ -88,13 +89,13 @@ class UpdateReach:
         return np.asarray(np.where(unknown | ~(farthest > 0), np.inf, farthest))
 
     def _gains(self, sizes: Floats) -> Floats:
-        """Return the length of each update over what made it, shape (C, P)."""
+        """Return the length of each update divided by its driving size, shape (C, P)."""
         gains = self._updates.values / sizes[:, None]
         return np.where(np.isfinite(gains), gains, -np.inf)
 
 
 def adaptive_reach(moved: Series, rate: Series, facts: Manifest | None) -> Floats:
-    """Return the norm of an update that moves each element by one learning rate, shape (T, P); 0 where that is not known.
+    """Return the norm of an update that moves each element by one learning rate, shape (T, P); 0 if it is unknown.
 
     Infinite beyond the end of the log.
     """
@@ -106,9 +107,9 @@ def adaptive_reach(moved: Series, rate: Series, facts: Manifest | None) -> Float
 
 
 def _way(steps: Steps, rate: Series) -> Floats:
-    """Return the learning rates from each checkpoint to the next together, one step of the largest at least, shape (T-1,).
+    """Return the sum of learning rates from each checkpoint to the next, at least one step at the largest rate, shape (T-1,).
 
-    Between two lines of the log it is the larger of theirs; beyond its last line nothing is known, and any way is possible.
+    Between two log lines the larger of their rates counts. Beyond the last line nothing is known, and the sum is infinite.
     """
     times, rates = rate.finite_points()
     if not len(times):
@@ -119,14 +120,14 @@ def _way(steps: Steps, rate: Series) -> Floats:
 
 
 def is_past_end(steps: Steps, times: Steps) -> NDArray[np.bool_]:
-    """Tell which steps lie beyond the end of a log, by more than any two of its lines lie apart."""
+    """Tell which steps lie beyond the end of a log by more than the largest distance between its lines."""
     if not len(times):
         return np.ones(len(steps), bool)
     return np.asarray(steps > times[-1] + np.diff(times, prepend=0).max())
 
 
 def rates_at(steps: Steps, rate: Series | None) -> Floats:
-    """Return the learning rate of each step, 1 where it is not known or zero."""
+    """Return the learning rate at each step; 1 if it is unknown or not positive."""
     if rate is None:
         return np.ones(len(steps))
     rates = at(rate, steps).values[:, 0]

@@ -1,4 +1,4 @@
-"""Is this data what it claims to be: the files of a run against their contract, one by one and against each other."""
+"""Validation: the files of a run compared with their contract and with each other."""
 
 import os
 from collections import Counter
@@ -65,7 +65,7 @@ WHOLE_RUN_CHECKS = (cadence_gaps, lonely_ranks, unlisted_sessions, manifest_gaps
 NOTHING = "holds no checkpoint, no scalar log and no run.json"
 
 HEAD_BYTES = 65536
-"""Where a file of ours says its version; a longer search would read what is not asked for."""
+"""Bytes that contain the version of a contract file; a longer search would read more than the user asked for."""
 
 DOCUMENTS = (".json", ".json.gz", ".json.zst")
 
@@ -77,20 +77,19 @@ def validate(
     progress: Callable[[int, int], None] | None = None,
     units: Mapping[str, str] = MappingProxyType({}),
 ) -> Report:
-    """Judge run folders, or single files, against the contract.
+    """Check run folders, or single files, against the contract.
 
-    Each folder is a run. Files named one by one are judged as part of the run of their folder, without asking for what
-    is missing.
+    Each folder is a run. Single files are checked as part of the run in their folder, without findings on missing files.
 
     Args:
         paths: Folders and files.
         criteria: Policy and baseline.
-        progress: Called after each file with the number of files read, and of all files.
-        units: The unit of a share by name, where the user says it: such a share is not blamed for being in the other one.
+        progress: Called after each file with the number of files read and their total.
+        units: The user's unit of a share by name: such a share gets no finding on its unit.
 
     Raises:
-        UnreadableError: Where none of `paths` can be read, or nothing in them can be audited.
-        UsageError: Where `units` names what is no share, or no unit.
+        UnreadableError: If none of `paths` can be read, or nothing in them can be audited.
+        UsageError: If `units` has a name that is not a share, or an unknown unit.
     """
     if units:
         from ckaudit.run.units import check_units
@@ -124,12 +123,12 @@ def validate(
     return make_report(subject, findings, [reader.run for reader in readers], notes, total, criteria)
 
 
-# The arguments of the user: each folder is a run, and files are judged together with those of the same folder.
+# The user's arguments: each folder is a run, and files are checked together with those of the same folder.
 def sort_arguments(paths: Sequence[Path]) -> tuple[list[tuple[RunFiles, str]], list[Finding]]:
-    """Return the runs that the user named, each with what stands before its file names, and a finding per bad argument.
+    """Return the runs that the user named, each with the prefix of its file names, and a finding per bad argument.
 
     Raises:
-        UnreadableError: Where nothing named can be audited.
+        UnreadableError: If none of them can be audited.
     """
     named = list(dict.fromkeys(paths))
     runs: list[tuple[RunFiles, str]] = []
@@ -155,7 +154,7 @@ def sort_arguments(paths: Sequence[Path]) -> tuple[list[tuple[RunFiles, str]], l
 
 
 def _refuse_other_programs(path: Path) -> None:
-    """Refuse the log of another program: its every key would break a contract that it never promised to keep."""
+    """Refuse the log of another program, because every key in it would violate a contract that it does not follow."""
     if path.name == MANIFEST_NAME or is_own_name(path.name) or b'"ck.' in first_bytes(path, HEAD_BYTES):
         return
     from ckaudit.importers import named_format
@@ -182,7 +181,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _runs(path: Path, prefix: str) -> list[RunFiles]:
-    """Return the run in a folder; without one, each JSON file alone, for their names do not say that they belong together."""
+    """Return the run in a folder; without one, each JSON file by itself: names do not show which files belong together."""
     folder = list_folder(path, prefix=prefix)
     if not folder.is_empty() or folder.manifest is not None:
         return [folder]
@@ -193,7 +192,7 @@ def _runs(path: Path, prefix: str) -> list[RunFiles]:
 
 
 def _where_else(path: Path, *, limit: int = 50) -> str:
-    """Point at the first folder below that is a run; of a big tree only the first `limit` folders are looked at."""
+    """Return a hint on the first run folder below; of a large tree only the first `limit` folders are searched."""
     below = sorted(entry for entry in path.iterdir() if entry.is_dir() and os.access(entry, os.R_OK))
     for entry in below[:limit]:
         if holds_run(entry):
@@ -201,7 +200,7 @@ def _where_else(path: Path, *, limit: int = 50) -> str:
     return "Name a folder that holds analysis_checkpoint_*.json files."
 
 
-# From findings to the report: gravest first, counted, and one sentence on top.
+# From findings to the report: sorted by severity, counted, with one sentence as the verdict.
 def make_report(
     subject: str,
     findings: list[Finding],
@@ -210,7 +209,7 @@ def make_report(
     files: int,
     criteria: AcceptanceCriteria = OPEN,
 ) -> Report:
-    """Put the report of a validation together; of the policy's profiles only those count whose scale or stage it says itself."""
+    """Return the report of a validation; only profiles whose scale or stage the policy itself names apply."""
     clauses, used = criteria.at()
     graded = sorted((_writable(finding) for finding in findings), key=_gravity)
     applied = apply_policy(
@@ -253,7 +252,7 @@ def _sentence(findings: Sequence[Finding], runs: Sequence[RunFacts], files: int,
 
 
 def _contracts(runs: Sequence[RunFacts]) -> str:
-    """Name the versions that files of these runs follow."""
+    """Return the versions that the files of these runs follow."""
     contracts = (
         ("ck.analysis.v1", any(run.checkpoints or run.history for run in runs)),
         ("ck.run.v1", any(run.manifest for run in runs)),
@@ -264,7 +263,7 @@ def _contracts(runs: Sequence[RunFacts]) -> str:
 
 
 def _writable(finding: Finding) -> Finding:
-    """Replace what UTF-8 cannot write, half of a surrogate pair in a key for instance, by its number."""
+    """Replace characters that UTF-8 cannot write, such as half a surrogate pair in a key, by their number."""
     try:
         msgspec.json.encode(finding)
     except UnicodeEncodeError:

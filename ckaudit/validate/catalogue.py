@@ -1,4 +1,4 @@
-"""The kinds of violation that only a whole run can show: its files contradict each other, or some are missing."""
+"""The kinds of violation that only a whole run shows: its files contradict each other, or some are missing."""
 
 from ckaudit.contract.violations import kind
 

@@ -1,4 +1,4 @@
-"""Facts of each file of a run that are kept once it has been read: a few numbers, whatever its size."""
+"""Facts that are kept of each file after reading: a few numbers, whatever its size."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from ckaudit.contract.schema.numbers import Number
 
 
 class Layout(Struct, frozen=True):
-    """The tensors of a checkpoint: what must stay the same from one checkpoint to the next.
+    """The tensors of a checkpoint, which must be the same in all checkpoints.
 
     Attributes:
         names: Weight tensors, in the order of the file.
-        shapes: The shape of each; empty where no tensor has one.
-        dtypes: The element type of each; empty where no tensor has one.
+        shapes: Shape of each; empty if no tensor has one.
+        dtypes: Element type of each; empty if no tensor has one.
         heads: Query heads by attention layer, as pairs.
     """
 
@@ -36,14 +36,14 @@ class Layout(Struct, frozen=True):
 
 
 class Layouts(Struct):
-    """Layouts met so far; equal ones are one object, so that a thousand checkpoints cost one."""
+    """Layouts seen so far; equal ones are one object, so that a thousand checkpoints need the memory of one."""
 
     _known: dict[Layout, Layout] = field(default_factory=dict)
     _columns: list[Column] = field(default_factory=list)
     _last: Layout | None = None
 
     def of(self, tables: dict[str, SectionColumns]) -> Layout | None:
-        """Return the layout of a checkpoint's sections; None where it has neither weights nor attention."""
+        """Return the layout of a checkpoint's sections; None if it has neither weights nor attention."""
         weights, attention = tables.get("weights", EMPTY), tables.get("attention", EMPTY)
         if not weights.names and not attention.names:
             return None
@@ -65,7 +65,7 @@ def _layout(names: Column, shapes: Column, dtypes: Column, layers: Column, heads
 
 
 class CheckpointFacts(Struct, frozen=True):
-    """One readable checkpoint; None: not recorded."""
+    """One readable checkpoint; None means not recorded."""
 
     named: CheckpointFile
     step: int
@@ -88,11 +88,11 @@ class LogFacts(Struct, frozen=True):
 
     Attributes:
         shown: The file's name in findings.
-        lines: Good lines.
+        lines: Number of valid lines.
         sessions: Every session that wrote a line.
         timed: Whether any line has a time.
-        values: (step, session, name) to the value and its line, for the steps asked for.
-        names: Every name that a line gave a value.
+        values: (step, session, name) to the value and its line, for the wanted steps.
+        names: Every name with a value in a line.
     """
 
     shown: str
@@ -104,17 +104,17 @@ class LogFacts(Struct, frozen=True):
 
 
 class RunFacts(Struct):
-    """One run, read: what the checks of the run look at.
+    """The facts of one run that its checks read.
 
     Attributes:
         folder: Its files.
-        checkpoints: Readable checkpoints of the run, rank files included, in the order of steps.
+        checkpoints: Readable checkpoints of the run, including per-rank files, sorted by step.
         history: Readable checkpoints that a resume replaced.
-        versions: Files by a schema_version that this tool does not know.
-        manifest: The run's own description, where readable.
+        versions: Files by unknown schema_version.
+        manifest: The run's own description, if readable.
         manifest_file: Its name in findings.
         logs: Scalar logs.
-        recorded: Paths of all fields seen in checkpoints.
+        recorded: Paths of all fields in checkpoints.
     """
 
     folder: RunFiles
@@ -128,15 +128,15 @@ class RunFacts(Struct):
 
     @property
     def whole(self) -> bool:
-        """Whether the user named the folder, so that what is missing is missing."""
+        """Whether the user named the folder, so that a missing file is really missing."""
         return self.folder.root is not None
 
     def merged(self) -> list[CheckpointFacts]:
-        """Return the checkpoints of the run itself, without the files of single ranks."""
+        """Return the checkpoints of the run itself, without per-rank files."""
         return [checkpoint for checkpoint in self.checkpoints if checkpoint.rank is None]
 
     def written_steps(self) -> dict[int, str]:
-        """Return the steps that have a merged file, readable or not, and its name in findings."""
+        """Return the steps with a merged file, readable or not, and its name in findings."""
         named = {
             checkpoint.step: checkpoint.shown
             for checkpoint in self.folder.checkpoints
@@ -146,7 +146,7 @@ class RunFacts(Struct):
 
 
 def facts_of(named: CheckpointFile, checked: CheckedCheckpoint, layouts: Layouts) -> CheckpointFacts | None:
-    """Keep what the checks of the run need."""
+    """Return the facts of a checkpoint that the checks of the run need."""
     document = checked.document
     if document is None:
         return None

@@ -1,4 +1,4 @@
-"""The scalar logs of one run, read in one pass each: what their lines violate, and what the run is judged by."""
+"""The scalar logs of one run, read in one pass each: violations of their lines, and facts for the checks of the run."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -24,17 +24,17 @@ NO_VALUE = frozenset({"schema_version", "step", "time", "session"})
 NUMBERS = frozenset(
     {*PERCENTS, *NONNEGATIVE, "train_loss_raw", "train_loss_ema", "val_loss", "slice_val_loss", "train_ppl", "val_ppl"}
 )
-"""Names of what can only be a number."""
+"""Names of values that can only be numbers."""
 
 COMPARED = ("train_loss_raw", "grad_global_norm")
 
 
 class CappedFindings(Struct):
-    """Findings of one file: the first `limit` of each kind, then one that counts the others, so that they have an end.
+    """Findings of one file: the first `limit` of each kind, then one with the number of the others.
 
     Attributes:
         file: Name of the file in findings.
-        limit: Findings of one kind that are kept; a reader looks at no more.
+        limit: Number of findings of one kind to keep; nobody reads more.
     """
 
     file: str
@@ -43,13 +43,13 @@ class CappedFindings(Struct):
     _counts: Counter[ViolationKind] = field(default_factory=Counter)
 
     def add(self, kind: ViolationKind, message: str, **place: Any) -> None:
-        """Enter one finding."""
+        """Add one finding."""
         self._counts[kind] += 1
         if self._counts[kind] <= self.limit:
             self._kept.append(kind.at(self.file, message, **place))
 
     def close(self) -> list[Finding]:
-        """Return what was kept, and a finding for what was only counted."""
+        """Return the kept findings, and one for the others of each kind."""
         more = [
             kind.at(self.file, f"{count - self.limit:,} more places, as those above")
             for kind, count in self._counts.items()
@@ -65,7 +65,7 @@ class SessionStretch(Struct):
         first: Lowest step.
         last: Highest step.
         names: Every name that has a value.
-        back: The lowest step that the session went back to; None: it never did.
+        back: The lowest step that the session went back to; None if it never did.
     """
 
     first: int
@@ -75,12 +75,12 @@ class SessionStretch(Struct):
 
 
 class LogPass(Struct):
-    """One pass over a scalar log, line by line: steps, clock and sessions must not go back, and values not contradict each other.
+    """One pass over a scalar log, line by line: steps, clock and sessions must not go back, nor values contradict each other.
 
     Attributes:
-        findings: Collects what is wrong with the file.
-        wanted: Steps whose values are kept, those of the checkpoints.
-        tolerance: Seconds that a clock may go back by when it is set right; NTP slews smaller errors instead of jumping.
+        findings: Collects the problems of the file.
+        wanted: Steps whose values to keep: those of the checkpoints.
+        tolerance: Seconds by which a corrected clock may go back; NTP slews smaller errors instead of jumping.
     """
 
     findings: CappedFindings
@@ -95,7 +95,7 @@ class LogPass(Struct):
     _row: Row = field(default_factory=dict)
 
     def take(self, lines: Lines) -> None:
-        """Go over one block of lines."""
+        """Check one block of lines."""
         rows = lines.rows
         if not rows:
             return
@@ -113,7 +113,7 @@ class LogPass(Struct):
                     self._values[steps[index], _session_of(rows[index]), name] = value, lines.numbers[index]  # type: ignore[assignment,index]
 
     def _find_words(self, lines: Lines) -> None:
-        """Find the words that stand where numbers belong."""
+        """Report words in place of numbers."""
         for row, number in zip(lines.rows, lines.numbers, strict=True):
             for name, value in row.items():
                 if value.__class__ is str and value not in WORDS and name.partition("/")[0] in NUMBERS:
@@ -121,14 +121,14 @@ class LogPass(Struct):
                     self.findings.add(WORD_FOR_NUMBER, message, where=name, line=number, first_step=int(row["step"] or 0))
 
     def close(self) -> tuple[LogFacts, list[Finding]]:
-        """Return what is kept of the file, and what was wrong with its order."""
+        """Return the facts of the file, and the problems of its order."""
         timed = self._time != float("-inf")
         names = frozenset().union(*(stretch.names for stretch in self.stretches.values())) - NO_VALUE
         facts = LogFacts(self.findings.file, self.lines, frozenset(self.stretches), timed, self._values, names)
         return facts, self.findings.close()
 
     def _in_order(self, rows: list[Row], steps: list[Any], sessions: set[int]) -> bool:
-        """Go over a block in one sweep where everything in it rises, and say whether it does."""
+        """Check a block in one sweep if everything in it rises, and tell whether it does."""
         if len(sessions) > 1 or (self._session not in sessions and self._session >= 0):
             return False
         times = [time for row in rows if isinstance(time := row.get("time"), (int, float))]
@@ -180,15 +180,15 @@ class LogPass(Struct):
         return self._row | row
 
 
-# A second pass, only where a step may hold one name twice.
+# A second pass, only for steps that may hold a name twice.
 def conflicts(logs: Iterable[tuple[Path, str]], ranges: Ranges, *, root: Path | None, limit: int = 200_000) -> list[Finding]:
     """Return the values that contradict an earlier line of the same step and session.
 
     Args:
-        logs: Files and their names in findings, in the order they are read.
-        ranges: Steps to look at, by session.
-        root: The folder that files must not leave by a link.
-        limit: Steps kept at once; a session that goes back further is compared up to there. 200,000 lines take 120 MB.
+        logs: Files and their names in findings, in reading order.
+        ranges: Steps to compare, by session.
+        root: Folder that files must not leave through a link.
+        limit: Number of steps kept at once; a session that goes back further is compared up to there. 200,000 lines take 120 MB.
     """
     seen: dict[tuple[int, int], tuple[Row, str]] = {}
     findings: list[Finding] = []
@@ -216,13 +216,13 @@ def _rows_within(path: Path, shown: str, ranges: Ranges, root: Path | None) -> I
 
 
 class LogsRead(Struct):
-    """What the logs of a run held.
+    """Contents of a run's logs.
 
     Attributes:
-        facts: What is kept of each log.
-        findings: What lines and their order violate.
-        conflicts: Values that one step and session has twice; some are among `findings` already.
-        notes: What a reader must know though nobody did wrong.
+        facts: Facts of each log.
+        findings: Violations of lines and their order.
+        conflicts: Different values for one step and session; some are already among `findings`.
+        notes: Notes that are not problems.
     """
 
     facts: list[LogFacts] = field(default_factory=list)
@@ -236,7 +236,7 @@ def read_logs(files: Sequence[tuple[Path, str]], run: RunFacts, tick: Callable[[
 
     Args:
         files: The logs, each with its name in findings.
-        run: The run, its checkpoints read.
+        run: The run, with its checkpoints read.
         tick: Called after each log.
     """
     root, read, walks = run.folder.root, LogsRead(), []
@@ -258,7 +258,7 @@ def read_logs(files: Sequence[tuple[Path, str]], run: RunFacts, tick: Callable[[
 
 
 def contradicted(older: Row, newer: Row) -> Iterator[str]:
-    """Yield the names that have a different value in two lines of one step and session; null is no value.
+    """Yield the names with different values in two lines of one step and session; null is not a value.
 
     >>> list(contradicted({"step": 1, "loss": 2.0, "lr": None}, {"step": 1, "loss": 2.5, "lr": 1.0}))
     ['loss']
@@ -269,7 +269,7 @@ def contradicted(older: Row, newer: Row) -> Iterator[str]:
 
 
 def repeated_stretches(walks: list[LogPass]) -> dict[int, list[tuple[int, int]]]:
-    """Return, by session, the ranges of steps that may hold one name twice: a session went back, or two files share names."""
+    """Return, by session, the step ranges that may hold a name twice: a session went back, or two files share names."""
     ranges: dict[int, list[tuple[int, int]]] = {}
     for walk in walks:
         for session, stretch in walk.stretches.items():

@@ -1,4 +1,4 @@
-"""`run.json` against its contract: syntax, schema, and what it can never truthfully say about itself."""
+"""`run.json` checked against its contract: syntax, schema, and contradictions within it."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -25,10 +25,10 @@ def _decoder() -> msgspec.json.Decoder[Manifest]:
 
 
 def check_manifest(data: bytes, file: str) -> tuple[Manifest | None, list[Finding]]:
-    """Return the manifest, where it can be read, and everything wrong with it."""
+    """Return the manifest, if it can be read, and everything wrong with it."""
     try:
         decoded = decode(data, _decoder())
-        plain = msgspec.json.decode(decoded.text)  # a field that the contract does not know can be broken too
+        plain = msgspec.json.decode(decoded.text)  # an unknown field can be malformed too
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _refused(data, file)
     if is_deep(plain):
@@ -49,7 +49,7 @@ def _refused(data: bytes, file: str) -> tuple[Manifest | None, list[Finding]]:
     versions = [finding for finding in explained.findings if finding.code == violations.UNKNOWN_VERSION.code]
     if explained.findings or explained.text is None:
         return None, versions or explained.findings
-    # The schema has nothing against it: a whole number written as 3.0, which the fast decoder refuses.
+    # The schema accepts it: only the fast decoder refuses a whole number written as 3.0.
     manifest = msgspec.convert(explained.document, Manifest, strict=False)
     return manifest, _judge(manifest, explained.document, explained.text, file)
 
@@ -60,9 +60,9 @@ def _judge(manifest: Manifest, document: dict[str, Any], text: bytes, file: str)
     return [*with_lines(placed, text), *duplicate_findings(text.decode(), file)]
 
 
-# What `run.json` can never truthfully say: plans, sessions and tables that contradict themselves.
+# Contradictions within `run.json`: in plans, sessions and tables.
 def judge_manifest(manifest: Manifest, file: str) -> list[Finding]:
-    """Return what contradicts itself in a manifest."""
+    """Return the contradictions within a manifest."""
     checks = (_cadence, _plan, _session_order, _session_ends, _recorder_errors, _ties, _parameters)
     return [finding for check in checks for finding in check(manifest, file)]
 
@@ -159,7 +159,7 @@ def _parameters(manifest: Manifest, file: str) -> Iterator[Finding]:
 
 
 def _count(tensors: list[TensorFacts]) -> int | None:
-    """Return the trainable elements, a shared tensor once; None where the table does not say enough."""
+    """Return the number of trainable elements, a shared tensor once; None if the table is incomplete."""
     total = 0
     for tensor in tensors:
         if tensor.tied_to is not UNSET or tensor.trainable is False:

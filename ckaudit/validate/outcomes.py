@@ -1,4 +1,4 @@
-"""What became of each kind of violation: found, not found, or not looked for because nothing of the kind was there."""
+"""Outcome of each kind of violation: found, not found, or not checked because its input is missing."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -45,12 +45,12 @@ Skip = tuple[SkipReason, str]
 
 
 class Need(Struct, frozen=True):
-    """What a kind of violation needs in order to be looked for.
+    """The input that a kind of violation needs.
 
     Attributes:
-        there: Tells whether a run has it.
-        reason: Why the kind is skipped where no run has it.
-        detail: What was missing, in words.
+        there: Returns whether a run has it.
+        reason: Reason for skipping the kind if no run has it.
+        detail: The missing input, in words.
     """
 
     there: Callable[[RunFacts], bool]
@@ -166,7 +166,7 @@ def _skip(
 
 
 def is_recorded(path: str, recorded: set[str]) -> bool:
-    """Tell whether a path such as `weights.*.histogram.counts` or `scalars.*` leads to something that was seen.
+    """Tell whether a path such as `weights.*.histogram.counts` or `scalars.*` leads to a recorded field.
 
     >>> is_recorded("weights.*.histogram.counts", {"weights.*.histogram"}), is_recorded("moe.*.counts", {"loss"})
     (True, False)
@@ -179,7 +179,7 @@ def is_recorded(path: str, recorded: set[str]) -> bool:
 
 
 def recorded_paths(document: object, but: Collection[str]) -> set[str]:
-    """Return the paths of all fields that a document holds, a level below its sections; `but` are sections to leave out."""
+    """Return the paths of all fields in a document, down to one level below its sections; sections in `but` are left out."""
     paths: set[str] = set()
     for name in document.__struct_fields__:  # type: ignore[attr-defined]
         value = getattr(document, name)

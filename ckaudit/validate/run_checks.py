@@ -1,4 +1,4 @@
-"""The files of a run against each other: steps, sessions and ranks, numbers written twice, and what `run.json` lacks."""
+"""The files of a run compared with each other: steps, sessions and ranks, numbers written twice, and gaps of `run.json`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
@@ -45,15 +45,15 @@ DERIVED = {
     "train_val_gap": ("val_loss",),
     "val_ppl": ("val_loss",),
 }
-"""Names that the rest of a log can judge, and the names of which one is needed to. No numpy is loaded for them, so that a
-run without them is not read twice."""
+"""Names that the rest of a log can judge, each with the names of which one is needed for that. The list is spelled out so that
+numpy is not loaded, and a run without them is not read twice."""
 
-# What a run with evaluations records, and which of them are made of generated text.
+# Names that a run with evaluations records, and those based on generated text.
 EVALUATED = ("val_loss", "val_ppl", "slice_val_loss", "microbench_score", "rtp_toxicity_prob", "memorization_rate")
 
 GENERATED = ("microbench_score", "rtp_toxicity_prob", "memorization_rate")
 
-# Each fact with the keyword that records it, as one would write it.
+# Each fact with the keyword argument that records it.
 ALWAYS_ASKED = {
     "commit": ("the code's commit", 'commit="..."'),
     "lock_hash": ("the packages", 'lock_hash="sha256:..."'),
@@ -61,12 +61,12 @@ ALWAYS_ASKED = {
     "data_manifest": ("the data", 'data_manifest="data.json"'),
 }
 
-CANARY_STEPS = 2000  # canary runs take 200 to 2,000 steps (PRB-2): what is shorter is repeated, not described
+CANARY_STEPS = 2000  # canary runs take 200 to 2,000 steps (PRB-2): shorter runs are simply repeated
 
 
 # The checkpoints of a run as a sequence: one file per step, none missing, clock and sessions rising.
 def mixed_versions(run: RunFacts) -> Iterator[Finding]:
-    """Files of a version that this tool does not know, among files that it knows."""
+    """Files of an unknown version among files of a known one."""
     readable = len(run.checkpoints)
     for version, files in sorted(run.versions.items()):
         if readable or len(run.versions) > 1:
@@ -91,7 +91,7 @@ def _place(facts: CheckpointFacts) -> tuple[int, int]:
 def cadence_gaps(run: RunFacts) -> Iterator[Finding]:
     """Due steps between the first and the last recorded one that have no checkpoint.
 
-    A run that declares no cadence is held to the default one, and hears of it once.
+    A run without a declared cadence is compared with the default one, and gets one finding.
     """
     declared = run.manifest is not None and run.manifest.cadence is not UNSET
     cadence = run.manifest.cadence if declared and run.manifest else DEFAULT_CADENCE
@@ -118,7 +118,7 @@ def _gap(older: int, newer: int, shown: str, missing: int, cadence: Sequence[Cad
 
 
 def _next_due(step: int, cadence: Sequence[Cadence]) -> int:
-    """Return the first due step after `step`; each stretch is entered once, however long it is."""
+    """Return the first due step after `step`; each stretch is visited once, however long it is."""
     for stretch in cadence:
         if stretch.every and (stretch.until is None or step < stretch.until):
             due = (step // stretch.every + 1) * stretch.every
@@ -141,7 +141,7 @@ def clock_back(run: RunFacts, *, tolerance: float = 1.0) -> Iterator[Finding]:
 
     Args:
         run: The run.
-        tolerance: Seconds that a clock may go back by when it is set right; NTP slews smaller errors instead of jumping.
+        tolerance: Seconds by which a corrected clock may go back; NTP slews smaller errors instead of jumping.
     """
     for older, newer in pairwise(run.merged()):
         if older.session != newer.session or isinstance(older.time, str) or isinstance(newer.time, str):
@@ -151,9 +151,9 @@ def clock_back(run: RunFacts, *, tolerance: float = 1.0) -> Iterator[Finding]:
             yield CLOCK_BACK.at(newer.shown, message, first_step=newer.step, pointer="/time")
 
 
-# Sessions and ranks of files against each other, and against run.json.
+# Sessions and ranks of files compared with each other and with run.json.
 def lonely_ranks(run: RunFacts) -> Iterator[Finding]:
-    """Rank facts of a step without a merged checkpoint, one finding per step."""
+    """Per-rank files of a step without a merged checkpoint, one finding per step."""
     merged = run.written_steps()
     facts = [
         checkpoint
@@ -177,7 +177,7 @@ def ranks_out_of_range(run: RunFacts) -> Iterator[Finding]:
 
 
 def world_size(run: RunFacts, facts: CheckpointFacts) -> int | None:
-    """Return how many ranks trained together in the session of a checkpoint; None: run.json does not say."""
+    """Return the number of ranks in the session of a checkpoint; None if run.json does not record it."""
     if run.manifest is None:
         return None
     sessions = run.manifest.sessions or []
@@ -202,13 +202,13 @@ def unlisted_sessions(run: RunFacts) -> Iterator[Finding]:
             yield UNLISTED_SESSION.at(run.manifest_file, message, pointer="/sessions", found=str(session))
 
 
-# One number written twice: a checkpoint's loss and gradient norm against the line of the same step in the scalar log.
+# Numbers written twice: a checkpoint's loss and gradient norm compared with the log line of the same step.
 def disagreements(run: RunFacts, *, tolerance: float = 1e-3) -> Iterator[Finding]:
-    """Yield checkpoints that contradict their line.
+    """Yield checkpoints that contradict the log line of their step.
 
     Args:
         run: The run.
-        tolerance: Relative difference that is still rounding: four digits in either file.
+        tolerance: Largest relative difference by rounding: four digits in either file.
     """
     for facts in run.merged():
         for kind, name, value in (
@@ -227,7 +227,7 @@ def disagreements(run: RunFacts, *, tolerance: float = 1e-3) -> Iterator[Finding
 
 
 def line_of(run: RunFacts, facts: CheckpointFacts, name: str) -> tuple[Number, int, str] | None:
-    """Return value, line and log of a name at a checkpoint's step: of its session, or of the last one where it names none."""
+    """Return value, line and log of a name at a checkpoint's step, in its session, or in the last one if it names none."""
     sessions = (
         [facts.session] if facts.session is not None else sorted({s for log in run.logs for s in log.sessions}, reverse=True)
     )
@@ -239,7 +239,7 @@ def line_of(run: RunFacts, facts: CheckpointFacts, name: str) -> tuple[Number, i
 
 
 def agree(one: Number, other: Number, *, tolerance: float) -> bool:
-    """Tell whether two numbers can be one number, rounded twice.
+    """Tell whether two numbers can be the same number, rounded differently.
 
     >>> agree(2.3478, 2.3, tolerance=1e-3), agree(2.3478, 2.4, tolerance=1e-3), agree("NaN", "NaN", tolerance=1e-3)
     (True, False, True)
@@ -259,7 +259,7 @@ def _decimals(value: float) -> int:
     return -exponent if isinstance(exponent, int) else 0
 
 
-# Numbers of the scalar log that can be recomputed from others in it are compared with these.
+# Logged numbers compared with their recomputation from others in the log.
 def says_derived(run: RunFacts) -> bool:
     """Tell whether a log of the run holds a number that can be recomputed."""
     names = {name.partition("/")[0] for log in run.logs for name in log.names}
@@ -267,11 +267,11 @@ def says_derived(run: RunFacts) -> bool:
 
 
 def contradicted_claims(run: RunFacts, units: Mapping[str, str] = MappingProxyType({})) -> Iterator[Finding]:
-    """Yield the logged numbers that lie outside what the log's own raw numbers allow; checkpoints are not read again.
+    """Yield logged numbers outside the range that the log's own raw numbers allow; checkpoints are not read again.
 
     Args:
-        run: What was read of the run.
-        units: The unit of a share by name, where the user said it.
+        run: The facts of the run.
+        units: The user's unit of a share by name.
     """
     if not says_derived(run):
         return
@@ -304,11 +304,12 @@ def contradicted_claims(run: RunFacts, units: Mapping[str, str] = MappingProxyTy
             )
 
 
-# What it takes to repeat a run, or to trust a comparison with it, and `run.json` lacks (MAN-1 to MAN-5).
+# Facts needed to repeat a run, or to trust a comparison with it, that `run.json` lacks (MAN-1 to MAN-5).
 def is_worth_repeating(run: RunFacts) -> bool:
-    """Tell whether a recorder of ours started the run, and it takes longer than a trial.
+    """Tell whether ckaudit's recorder wrote the run, and it is longer than a trial.
 
-    What an importer could not know is no gap of the run. A planned length counts: at the start there is still time.
+    Facts that an importer cannot know are no gap of the run. The planned length counts, because at the start the facts can still
+    be added.
     """
     manifest = run.manifest
     if not (run.whole and manifest and manifest.sessions and manifest.source and manifest.source.startswith("ckaudit ")):
@@ -318,10 +319,10 @@ def is_worth_repeating(run: RunFacts) -> bool:
 
 
 def manifest_gaps(run: RunFacts) -> Iterator[Finding]:
-    """Facts that are missing, each with the keyword of the recorder that brings it.
+    """Missing facts, each with the recorder's keyword for it.
 
-    A tokenizer is asked for where there is a vocabulary, evaluation artifacts where something was evaluated, and how it
-    decodes where text was generated.
+    A tokenizer is asked for if there is a vocabulary, evaluation artifacts if there are evaluations, and decoding parameters if
+    text is generated.
     """
     if not is_worth_repeating(run):
         return

@@ -1,4 +1,4 @@
-"""One run read, a file at a time: what each file violates by itself, and the few facts that the run is judged by."""
+"""Reading of one run, file by file: the violations of each file, and the few facts for the checks of the run."""
 
 import time
 from collections.abc import Callable
@@ -28,13 +28,13 @@ _Stamp = tuple[int, int, int]
 
 
 class ReadPatience(Struct):
-    """How long a validation may wait for writers, all files together.
+    """Total time that a validation may wait for writers, over all files.
 
     Attributes:
-        left: Seconds left to wait. A writer that does not rename needs milliseconds; two seconds spare a slow network disk.
-        young: Only a file changed within this many seconds can be one that is being written.
-        pause: Seconds between two looks.
-        quiet: Looks without a change after which a file is taken as it is.
+        left: Seconds left to wait. A writer without a rename needs milliseconds; two seconds suffice for a slow network disk.
+        young: Seconds since the last change within which a file may still be written.
+        pause: Seconds between two attempts.
+        quiet: Attempts without a change after which a file counts as final.
     """
 
     left: float = 2.0
@@ -44,16 +44,16 @@ class ReadPatience(Struct):
 
 
 class RunReader(Struct):
-    """One run as it was read.
+    """State of reading one run.
 
     Attributes:
         run: Its facts.
-        prefix: What stands before a file's name in findings, where several folders are judged.
+        prefix: Prefix of file names in findings, if there are several folders.
         tick: Called after each file.
-        patience: How long files that are being written are waited for.
-        findings: What single files violate.
-        notes: What a reader must know though nobody did wrong.
-        many: From how many checkpoints on they are proved in bulk: loading numpy takes the time of a hundred.
+        patience: Time to wait for files that are being written.
+        findings: Violations of single files.
+        notes: Notes that are not problems.
+        many: Number of checkpoints from which they are proved in bulk: loading numpy takes the time of a hundred.
     """
 
     run: RunFacts
@@ -82,9 +82,9 @@ class RunReader(Struct):
         if folder.history:
             self.notes.append(f"{plural(len(folder.history), 'history file')} of replaced sessions, each judged by itself")
         self._read_logs(folder.scalars)
-        if folder.manifest is not None:  # last, so that it knows the start that any of them is of, in a run that goes on
+        if folder.manifest is not None:  # last, so that in a running training it knows the session of every other file
             self._read_manifest(folder.manifest)
-        if self.run.manifest is not None and self.run.manifest.loss_kind == "other":  # of which some are rightly negative
+        if self.run.manifest is not None and self.run.manifest.loss_kind == "other":  # may rightly be negative
             self.findings = [finding for finding in self.findings if finding.code != contradictions.NEGATIVE_LOSS.code]
         self.run.recorded |= {f"{section}.*.{name}" for section, names in self._columns.items() for name in names}
 
@@ -121,7 +121,7 @@ class RunReader(Struct):
         return facts_of(named, checked, self._layouts)
 
     def _settle(self, path: Path, shown: str, check_bytes: Callable[[bytes], list[Finding]]) -> bool:
-        """Read one file to its end, and say whether its judgement counts."""
+        """Read one file to its end, and tell whether the result counts."""
         try:
             note = read_settled(path, shown, check_bytes, self.patience, root=self.run.folder.root)
         except BrokenFile as broken:
@@ -149,7 +149,7 @@ class RunReader(Struct):
     def _read_logs(self, paths: list[Path]) -> None:
         if not paths:
             return
-        from ckaudit.validate.logs import read_logs  # only a run with logs loads what reads them
+        from ckaudit.validate.logs import read_logs  # imported only for a run with logs
 
         read = read_logs([(path, self.shown(path)) for path in paths], self.run, self.tick)
         self.run.logs += read.facts
@@ -164,28 +164,28 @@ class RunReader(Struct):
 
 
 def _bulk() -> "BulkChecker":
-    """Return what proves many files at once; only a run that has them loads numpy."""
+    """Return the bulk checker; it is imported here so that only a run that needs it loads numpy."""
     from ckaudit.contract.bulk import BulkChecker
 
     return BulkChecker()
 
 
-# A file that somebody may be writing: a broken young one is looked at again before it is called broken.
+# Files that may still be written: a recent broken file is read again before it is reported.
 def read_settled(path: Path, shown: str, check_bytes: BytesCheck, patience: ReadPatience, *, root: Path | None) -> str | None:
-    """Read and judge a file until it is whole or stops changing.
+    """Read and check a file until it is complete or stops changing.
 
     Args:
         path: The file.
         shown: Its name in notes.
-        check_bytes: Takes the bytes, keeps what it makes of them and returns the findings; the last call counts.
-        patience: How long to wait, shared by all files.
-        root: The folder that the file must not leave by a link.
+        check_bytes: Takes the bytes, keeps its result and returns the findings; the last call counts.
+        patience: Time to wait, shared by all files.
+        root: Folder that the file must not leave through a link.
 
     Returns:
-        None, or a note that says why the file was not judged.
+        None, or a note on why the file was not checked.
 
     Raises:
-        BrokenFile: With the finding that says why there are no bytes.
+        BrokenFile: With the finding that explains why there are no bytes.
     """
     wait_for(path)
     quiet, changing = 0, False
@@ -212,7 +212,7 @@ def read_settled(path: Path, shown: str, check_bytes: BytesCheck, patience: Read
 
 
 def _read_once(path: Path, shown: str, check_bytes: BytesCheck, root: Path | None) -> BrokenFile | list[Finding]:
-    """Return what speaks for a file that is not finished; an empty list: nothing."""
+    """Return signs that a file is incomplete; an empty list if there are none."""
     try:
         findings = check_bytes(read_bytes(path, shown, root=root))
     except BrokenFile as broken:

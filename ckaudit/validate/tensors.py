@@ -1,4 +1,4 @@
-"""The tensors of one checkpoint against those of the next, and against the tensor table of run.json."""
+"""The tensors of one checkpoint compared with those of the next, and with the tensor table of run.json."""
 
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
@@ -20,7 +20,7 @@ T = TypeVar("T")
 def layout_changes(run: RunFacts) -> Iterator[Finding]:
     """Tensors that appear, vanish or change shape or type from one checkpoint to the next.
 
-    Files of one rank are compared with each other only: a shard's shape is its own.
+    Files of one rank are only compared with each other, because shards have different shapes.
     """
     for rank in sorted({checkpoint.rank for checkpoint in run.checkpoints}, key=lambda rank: -1 if rank is None else rank):
         recorded = [checkpoint for checkpoint in run.checkpoints if checkpoint.rank == rank and checkpoint.layout is not None]
@@ -68,7 +68,7 @@ def _fold(kind: ViolationKind, newer: CheckpointFacts, names: list[str], what: s
 
 
 def table_contradictions(run: RunFacts) -> Iterator[Finding]:
-    """Tensors of checkpoints that the tensor table does not list, or lists with another shape; each is said once."""
+    """Tensors of checkpoints that the tensor table lacks, or lists with another shape; each is reported once."""
     table = run.manifest.tensors if run.manifest else UNSET
     if not table:
         return

@@ -1,4 +1,4 @@
-"""The autopsy of an event: what happened in the steps before it, in the order of time, and what was back afterwards."""
+"""The autopsy of an event: what left its normal range before it, in order of time, and what came back afterwards."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -61,17 +61,17 @@ LOGGED: dict[Kind, Metric] = {
 def autopsy(
     path: Path, *, event: int | None = None, criteria: AcceptanceCriteria = OPEN, progress: Progress | None = None
 ) -> Autopsy:
-    """Say what happened before an event.
+    """Return what happened before an event.
 
     Args:
         path: A run folder, or one event checkpoint.
         event: The step of the event, or of its checkpoint; None: the last event.
-        criteria: Which policy holds.
-        progress: Called with files done and files in all.
+        criteria: The policy and baseline to apply.
+        progress: Called with the number of files done and their total.
 
     Raises:
-        UnreadableError: Where there is no run.
-        UsageError: Where there is no such event.
+        UnreadableError: If there is no run.
+        UsageError: If there is no such event.
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
     run = open_run(path, reads=reads, progress=progress)
@@ -83,7 +83,7 @@ def autopsy(
 
 @ignoring_float_errors
 def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, criteria: AcceptanceCriteria = OPEN) -> Autopsy:
-    """Return the autopsy of an event in a run that is in memory, given the checkpoint of the event."""
+    """Return the autopsy of an event in a run in memory, given the checkpoint of the event."""
     name = file.name
     history = file.history if file.has_box and file.history else rebuilt_black_box(run, name.event_step)
     box_channels = channels(history) if file.has_box else channels_of_record(run, history)
@@ -116,7 +116,7 @@ def autopsy_of(run: Run, files: Sequence[EventFile], file: EventFile, *, criteri
 
 
 def _moved_since(out: Sequence[Departure], steps: Sequence[int], event_step: int) -> tuple[list[Departure], int | None]:
-    """Return what left its range, and since when; where all was out of it from the start, that, since the first step."""
+    """Return the departures from the onset on, and the onset; if everything was out of range from the start, the first step."""
     moved = [departure for departure in out if not departure.since_start]
     onset = onset_of(steps, moved, event_step)
     return (list(out), steps[0]) if onset is None and abnormal_from_the_start(out) else (moved, onset)
@@ -129,7 +129,7 @@ def _earlier(moved: Sequence[Departure], onset: int) -> list[int]:
 
 
 def _findings(report: Report, first: int, event: int, *, late: int = 5) -> list[Finding]:
-    """Return the findings whose steps meet those from the onset to shortly after the event: the first of each rule leads."""
+    """Return the findings that overlap the steps from the onset to shortly after the event, the first of each rule leading."""
     findings = [
         finding
         for finding in report.findings
@@ -145,7 +145,7 @@ def _findings(report: Report, first: int, event: int, *, late: int = 5) -> list[
 
 
 def verdict(event: EventName, story: Sequence[Moment], box_channels: Sequence[Channel], *, box: str = "black box") -> str:
-    """Return a sentence on what went first and what followed at the event."""
+    """Return a sentence on what left its range first and what followed at the event."""
     triggers = ", ".join(event_triggers(event)) or "no trigger is named"
     asked = f"the event at step {event.event_step} ({triggers})"
     if not story:
@@ -180,7 +180,7 @@ NAMES = {
 
 
 def departure_text(departure: Departure) -> str:
-    """Return what left its range and how, in words.
+    """Return in words what left its range, and how.
 
     >>> departure_text(Departure(step=5, kind="loss", name="", how="above", value=4.0, usual=2.0, times=2.0))
     'the loss goes to 4, 2 times its median of 2'
@@ -208,9 +208,9 @@ def _batch_sentence(what: str, departure: Departure) -> str:
     return f"{what} is one of {departure.times:.0f} steps before"
 
 
-# What was back in its range after the event, and since which step.
+# Numbers that came back into range after the event, and when.
 def recoveries(run: Run, files: Sequence[EventFile], story: Sequence[Moment], event: int) -> Iterator[Return]:
-    """Yield whether and when each number that left its range comes back inside it in the rest of the record."""
+    """Yield whether and when each number that left its range comes back inside it later in the run."""
     boxes = [(file.history.steps, channels(file.history)) for file in files if file.history and file.history.steps[-1] > event]
     left = {
         (departure.kind, departure.name): departure
@@ -231,7 +231,7 @@ def recoveries(run: Run, files: Sequence[EventFile], story: Sequence[Moment], ev
 
 
 def _recovery(departure: Departure, steps: Steps, values: Floats, *, lasting: int = 3) -> Return:
-    """Return the first step of `lasting` in a row that are back, or of as many as there are to the end."""
+    """Return the first of `lasting` consecutive steps that are back in range, or of as many as remain."""
     back = is_back_in_range(values, departure.usual, RANGES[departure.kind].above)
     start = next((row for row in range(len(back)) if back[row : row + lasting].all()), None)
     step = None if start is None else int(steps[start])
@@ -248,14 +248,14 @@ def _logged(run: Run, departure: Departure, event: int) -> Iterator[tuple[int, f
     yield from zip(series.steps[rows].tolist(), series.values[rows, column].tolist(), strict=True)
 
 
-# What was wrong with the batches themselves: one without targets, and one unlike those before it.
+# Faulty batches: those without targets, and those unlike the batches before.
 def batches(run: Run, history: History, findings: Iterable[Finding]) -> Iterator[Departure]:
-    """Yield the batches of the black box that no token was counted of, or that hold text of another kind.
+    """Yield the black box's batches without any counted token, and those with a different kind of text.
 
     Args:
-        run: Has the count of tokens.
+        run: Holds the count of tokens.
         history: The black box.
-        findings: What triage says of the run; notes do not count.
+        findings: Findings of triage; notes do not count.
     """
     names: dict[int, str] = {}
     if history.batch_hash is not UNSET and len(history.batch_hash) == len(history.steps):
@@ -269,10 +269,10 @@ def batches(run: Run, history: History, findings: Iterable[Finding]) -> Iterator
 
 
 def _empty(tokens: Series, steps: list[int], *, rare: float = 0.2) -> Iterator[tuple[int, float]]:
-    """Yield the steps that added no token, and how many the others add.
+    """Yield the steps that add no token, and how many tokens the others add.
 
-    Only steps whose predecessor was logged as well can tell. Where more than `rare` of them add nothing, the count is not
-    one of every step.
+    Only steps whose predecessor is logged as well count. If more than `rare` of them add nothing, the count is not updated at
+    every step.
     """
     if not tokens or len(steps) < 2:
         return

@@ -1,4 +1,4 @@
-"""The black box of an event: checkpoints that hold one, its columns as channels, and how often a batch came back in it."""
+"""The black box of an event: checkpoints that hold one, its columns as channels, and repeated batches in it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ Column = list[Number | None]
 
 
 class EventFile(Struct, frozen=True, kw_only=True):
-    """What of a checkpoint an autopsy looks at."""
+    """The parts of a checkpoint that an autopsy reads."""
 
     schema_version: Literal["ck.analysis.v1"]
     step: Step
@@ -42,20 +42,20 @@ class EventFile(Struct, frozen=True, kw_only=True):
 
     @property
     def is_event(self) -> bool:
-        """Whether an event asked for the checkpoint: it names the step of the event, or a trigger that is not planned."""
+        """Whether an event triggered the checkpoint: it names the event's step, or a trigger that is not planned."""
         return self.event_step is not UNSET or not PLANNED.issuperset(self.triggers or ())
 
     @property
     def name(self) -> EventName:
-        """The event by its steps; a checkpoint that no event asked for stands for its own step."""
+        """The event by its steps; a checkpoint without an event stands for its own step."""
         event = self.step if self.event_step is UNSET else self.event_step
         return EventName(step=self.step, event_step=event, triggers=tuple(self.triggers or ()))
 
 
 def event_files(path: Path) -> list[EventFile]:
-    """Return the merged checkpoints that have a black box or that an event asked for, in the order of steps.
+    """Return the merged checkpoints that have a black box or that an event triggered, sorted by step.
 
-    What cannot be read is passed over.
+    Unreadable files are skipped.
     """
     folder, decoder, files = list_source(path), msgspec.json.Decoder(EventFile), []
     for file in folder.checkpoints:
@@ -64,17 +64,17 @@ def event_files(path: Path) -> list[EventFile]:
         try:
             document = decode(read_bytes(file.path, file.shown, root=folder.root), decoder).document
         except (BrokenFile, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue  # validate and triage tell what is wrong with it
+            continue  # validate and triage report what is wrong with it
         if not document.rank and (document.has_box or document.is_event):
             files.append(document)
     return sorted(files, key=lambda file_: file_.step)
 
 
 def event_checkpoint(files: Sequence[EventFile], asked: int | None) -> EventFile:
-    """Return the checkpoint of the event at step `asked`, by either of its steps, or of the last event.
+    """Return the checkpoint of the event at step `asked`, by either of its steps; None asks for the last event.
 
     Raises:
-        UsageError: Where there is none; the hint lists those there are.
+        UsageError: If there is none; the hint lists the existing ones.
     """
     events = [file for file in files if file.is_event]
     if asked is None:
@@ -98,19 +98,19 @@ def _events_hint(events: Sequence[EventFile], *, max_names: int = 8) -> str:
 
 
 def event_triggers(name: EventName) -> tuple[str, ...]:
-    """Return the triggers that are events; the cadence may have been due at the same step."""
+    """Return the triggers that are events, or all if there are none; the cadence may be due at the same step."""
     return tuple(trigger for trigger in name.triggers if trigger not in PLANNED) or name.triggers
 
 
 class Channel(Struct, frozen=True, eq=False, kw_only=True):
-    """One number over the steps of the box; what is not recorded is NaN and not `recorded`.
+    """One number over the steps of the box; a missing value is NaN and not `recorded`.
 
     Attributes:
-        kind: What it is.
-        name: The tensor; empty where it is one number of the run.
+        kind: Kind of the number.
+        name: The tensor; empty for a number of the whole run.
         values: Shape (K,).
         recorded: Shape (K,).
-        words: The same as the file has it.
+        words: The values as written in the file.
     """
 
     kind: Kind
@@ -120,11 +120,11 @@ class Channel(Struct, frozen=True, eq=False, kw_only=True):
     words: tuple[Number | None, ...]
 
 
-# The columns of a black box as channels, and how often a batch came back in it.
+# The columns of a black box as channels, and its repeated batches.
 def channels(history: History) -> list[Channel]:
     """Return loss, learning rate, global gradient norm, and both norms of every tensor, as far as recorded.
 
-    A column of another length than the steps says of no step what it was there: `validate` tells of it.
+    A column with another length than the steps is ignored, because its values belong to no step; `validate` reports it.
     """
     count = len(history.steps)
     columns = [_channel("loss", "", history.loss, count), _channel("learning_rate", "", history.learning_rate, count)]
@@ -143,7 +143,7 @@ def _channel(kind: Kind, name: str, column: object, count: int) -> Channel:
 
 
 def _global(parts: list[Channel], count: int) -> Channel:
-    """Return the norm of all gradients together, at the steps where every tensor that ever was recorded is."""
+    """Return the norm of all gradients together, at the steps where every recorded tensor has a value."""
     parts = [part for part in parts if part.recorded.any()]
     if not parts:
         return _channel("gradient_norm", "", None, count)
@@ -156,7 +156,7 @@ def _global(parts: list[Channel], count: int) -> Channel:
 
 
 def batch_distances(history: History) -> list[int | None]:
-    """Return how many steps ago each step's batch was seen before; None: never, or no hash was recorded."""
+    """Return how many steps before each step its batch was last seen; None if never, or if no hash is recorded."""
     if history.batch_hash is UNSET or len(history.batch_hash) != len(history.steps):
         return [None] * len(history.steps)
     seen: dict[str, int] = {}
@@ -169,9 +169,10 @@ def batch_distances(history: History) -> list[int | None]:
 
 
 def repeated_batches(distances: list[int | None], *, warned: int = 8) -> list[int]:
-    """Return the rows at which batches come back, where that began after `warned` steps in which none did.
+    """Return the rows with repeated batches, if at least `warned` steps without a repeat come first.
 
-    Where the first to come back is the oldest of the box, and each after it has come as far, an epoch began again.
+    If the first repeat is of the oldest batch in the box, and all repeats have the same distance, a new epoch began and no rows
+    are returned.
 
     >>> repeated_batches([None] * 10 + [1, 1]), repeated_batches([None] * 9 + [9, 9])
     ([10, 11], [])
@@ -183,12 +184,12 @@ def repeated_batches(distances: list[int | None], *, warned: int = 8) -> list[in
 
 
 def rebuilt_black_box(run: Run, event: int, *, max_steps: int = 64) -> History:
-    """Return what lines and checkpoints say of the last steps until an event, as a black box would.
+    """Return a black box made of the lines and checkpoints of the last steps until an event.
 
     Args:
         run: The run.
         event: The step of the event.
-        max_steps: So many recorded steps are taken, as many as the Recorder's own box holds.
+        max_steps: Number of recorded steps to use, as many as the Recorder's own box holds.
     """
     norms = run.series("gradients", "norm")
     known = [train_loss_raw(run), learning_rate(run), grad_global_norm(run), norms]
@@ -204,7 +205,7 @@ def rebuilt_black_box(run: Run, event: int, *, max_steps: int = 64) -> History:
 
 
 def channels_of_record(run: Run, history: History) -> list[Channel]:
-    """Return the channels of a rebuilt box; the global gradient norm is the logged one, where there is one."""
+    """Return the channels of a rebuilt box, with the logged global gradient norm if there is one."""
     words = _column(grad_global_norm(run), 0, np.array(history.steps, np.int64))
     values = np.array([np.nan if word is None else float(word) for word in words])
     recorded = np.array([word is not None for word in words], bool)
@@ -216,7 +217,7 @@ def channels_of_record(run: Run, history: History) -> list[Channel]:
 
 
 def _column(series: Series, place: int, steps: "np.typing.NDArray[np.int64]") -> Column:
-    """Return one label of a series at some steps; None: not recorded."""
+    """Return one label of a series at some steps; None means not recorded."""
     if not series:
         return [None] * len(steps)
     rows = {int(step): row for row, step in enumerate(series.steps.tolist())}

@@ -1,4 +1,4 @@
-"""Departures: steps at which numbers of the black box leave their normal range, the onset, what was abnormal before."""
+"""Departures: steps at which numbers of the black box leave their normal range, the onset, and earlier departures."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,15 +15,15 @@ from ckaudit.run.tensors import TensorTable
 
 
 class NormalRange(Struct, frozen=True, kw_only=True):
-    """The normal range of one kind of number, and what counts as dead.
+    """The normal range of one kind of number, and the limit for dead values.
 
     Attributes:
-        above: Times its median, from which on it is out.
-        below: A part of its median, below which it is out; 0: never.
-        deviations: Robust deviations that it must stand above besides.
-        dead: At or below this it is out, whatever its median; None: never.
-        window: Steps before that count.
-        least: Steps before, without which nothing is usual.
+        above: Multiple of its median above which it is out of range.
+        below: Share of its median below which it is out of range; 0: never.
+        deviations: Robust deviations by which it must also exceed the median.
+        dead: Absolute value up to which it is dead, whatever its median; None: never.
+        window: Number of past steps that count.
+        least: Smallest number of past steps for a median.
     """
 
     above: float
@@ -46,7 +46,7 @@ RANGES: dict[Kind, NormalRange] = {
 
 
 class OutOfRange(Struct, frozen=True, kw_only=True):
-    """One step out of range: its place in the box, which way, and what was usual."""
+    """One step out of range: its row in the box, the side, and the usual value."""
 
     row: int
     how: How
@@ -71,7 +71,7 @@ def out_of_range(channel: Channel) -> list[OutOfRange]:
 
 
 def side_out_of_range(value: float, usual: float | None, spread: float, rule: NormalRange, kind: Kind) -> How | None:
-    """Return the side of its normal range that a value lies on, None where it is inside."""
+    """Return the side of its normal range on which a value lies; None if it is inside."""
     if not np.isfinite(value):
         return "not_finite"
     if rule.dead is not None and abs(value) <= rule.dead:
@@ -86,7 +86,7 @@ def side_out_of_range(value: float, usual: float | None, spread: float, rule: No
 
 
 def is_back_in_range(values: Floats, usual: float | None, limit_times: float) -> Mask:
-    """Return which later values (N,) are finite and no farther from what was usual than `limit_times`, either way."""
+    """Return which later values (N,) are finite and between `usual / (10 * limit_times)` and `limit_times * usual`."""
     finite = np.isfinite(values)
     if not usual:
         return np.asarray(finite & (values != 0))
@@ -94,7 +94,7 @@ def is_back_in_range(values: Floats, usual: float | None, limit_times: float) ->
         return np.asarray(finite & (values <= limit_times * usual) & (values >= usual / (10 * limit_times)))
 
 
-# From single steps out of range to what happened: where it began, what went first, and what stood in the box before.
+# From single steps out of range to the course of events: the onset, the first departures, and earlier abnormal values.
 HOW_GRAVE = ("not_finite", "dead", "empty", "unlike", "repeated", "changed", "above", "below")
 STANDING = ("not_finite", "dead")
 
@@ -106,7 +106,7 @@ def departures(history: History, channels: Sequence[Channel]) -> list[Departure]
     for channel in channels:
         rows = np.flatnonzero(channel.recorded).tolist()
         for place, out in enumerate(out_of_range(channel)):
-            standing = out.how in STANDING and out.row == rows[place]  # so were all recorded steps before it
+            standing = out.how in STANDING and out.row == rows[place]  # so are all recorded steps before it
             all_departures.append(
                 Departure(
                     step=steps[out.row],
@@ -128,7 +128,7 @@ def departures(history: History, channels: Sequence[Channel]) -> list[Departure]
 
 
 def abnormal_from_the_start(out: Sequence[Departure]) -> tuple[Departure, ...]:
-    """Return the numbers that were dead or not finite from the first step of the box on."""
+    """Return the numbers that are dead or not finite from the first step of the box on."""
     first: dict[tuple[str, str], Departure] = {}
     for departure in out:
         if departure.since_start:
@@ -137,10 +137,10 @@ def abnormal_from_the_start(out: Sequence[Departure]) -> tuple[Departure, ...]:
 
 
 def onset_of(steps: Sequence[int], out: Sequence[Departure], event: int, *, quiet: int = 5) -> int | None:
-    """Return the step at which what led to the event began, None where nothing near it was out of range.
+    """Return the step at which the events that led to `event` began; None if nothing near it was out of range.
 
-    Steps out of range belong together where fewer than `quiet` steps of the box lie between them. A single tensor a little
-    out of its range is noise: among dozens of tensors one always is.
+    Steps out of range belong together if at most `quiet` rows of the box lead from one to the next. A single tensor slightly out
+    of range is noise: among dozens of tensors one always is.
     """
     notable = {step for step in steps if is_notable([departure for departure in out if departure.step == step])}
     places = sorted({steps.index(step) for step in notable if step <= event}, reverse=True)
@@ -154,7 +154,7 @@ def onset_of(steps: Sequence[int], out: Sequence[Departure], event: int, *, quie
 
 
 def is_notable(out: Sequence[Departure], *, far: float = 5.0, several: int = 3) -> bool:
-    """Tell whether a step is more than noise: a number of the run itself, several tensors, or one that is far out."""
+    """Tell whether a step shows more than noise: a number of the whole run, several tensors, or one that is far out."""
     tensors = [departure for departure in out if departure.kind in ("gradient", "update")]
     return (
         len(tensors) < len(out)
@@ -167,7 +167,7 @@ def is_notable(out: Sequence[Departure], *, far: float = 5.0, several: int = 3) 
 
 
 def moments(out: Sequence[Departure], onset: int | None, table: TensorTable) -> tuple[Moment, ...]:
-    """Return what left its range from the onset on, step by step; only the first step of each number counts."""
+    """Return the departures from the onset on, step by step; only the first step of each number counts."""
     if onset is None:
         return ()
     first: dict[tuple[str, str, str], Departure] = {}
@@ -190,7 +190,7 @@ def moments(out: Sequence[Departure], onset: int | None, table: TensorTable) -> 
 
 
 def _order(departure: Departure, table: TensorTable) -> tuple[int, int, float, int]:
-    """Return the sort key of what left at one step: as a step makes it, then the gravest, the farthest, the deepest."""
+    """Return the sort key of the departures at one step: order within the step, then severity, distance and depth."""
     times = departure.times if departure.times is not None else 1.0
     far = -max(times, 1 / times) if times > 0 else 0.0
     return KINDS.index(departure.kind), HOW_GRAVE.index(departure.how), far, -(table.depth(departure.name) or 0)
@@ -199,7 +199,7 @@ def _order(departure: Departure, table: TensorTable) -> tuple[int, int, float, i
 def timeline_rows(
     history: History, channels: Sequence[Channel], out: Sequence[Departure], story: Sequence[Moment], *, max_rows: int = 4
 ) -> Iterator[Track]:
-    """Yield the rows of the timeline: the run's own numbers, then gradients and updates that left first, `max_rows` of each."""
+    """Yield the rows of the timeline: the run's own numbers, then the gradients and updates that left first, `max_rows` each."""
     chosen = [(departure.kind, departure.name) for moment in story for departure in moment.departures]
     for kind in ("loss", "gradient_norm", "gradient", "update", "learning_rate"):
         of_kind = [channel for channel in channels if channel.kind == kind]

@@ -1,4 +1,4 @@
-"""What an event's autopsy comes to: plain data that every renderer draws alike."""
+"""Result of an event's autopsy: plain data that every renderer draws."""
 
 from typing import Literal
 
@@ -10,22 +10,22 @@ from ckaudit.contract.schema.report import Diagnosis, Finding
 Kind = Literal["batch", "loss", "gradient", "gradient_norm", "learning_rate", "update"]
 How = Literal["above", "below", "not_finite", "dead", "changed", "repeated", "empty", "unlike"]
 KINDS: tuple[Kind, ...] = ("batch", "loss", "gradient", "gradient_norm", "learning_rate", "update")
-"""In the order in which a step makes them; the global norm stands behind what it is made of."""
+"""Kinds in the order of a training step; the global norm follows the gradients it is computed from."""
 
 
 class Departure(Struct, frozen=True, kw_only=True):
     """One number that left its own range at one step.
 
     Attributes:
-        step: When it left.
-        kind: What it is.
-        name: The tensor, or the hash of a batch; empty where it is one number of the run.
-        how: Which way it left; a batch is repeated, empty (no token of it was counted), or unlike the others.
-        value: Its value there, as the contract writes it; of a batch the tokens counted, or how far its tokens are from those
-            of others, in nats.
-        usual: The median of its steps before; None: too few.
-        times: Value over median; None where that is no number.
-        since_start: Whether it was so at every step that the black box has of it until then.
+        step: Step at which it left.
+        kind: Kind of the number.
+        name: The tensor, or the hash of a batch; empty for a number of the whole run.
+        how: How it left; a batch is repeated, empty (without any counted token), or unlike the others.
+        value: Its value there, as the contract writes it; for a batch the number of tokens, or the divergence of its tokens from
+            others, in nats.
+        usual: Median of its steps before; None if there are too few.
+        times: Value over median; None if that is no number.
+        since_start: Whether this holds at every earlier step that the black box has of it.
     """
 
     step: int
@@ -43,7 +43,7 @@ class Moment(Struct, frozen=True, kw_only=True):
 
     Attributes:
         step: The step.
-        departures: In the order in which a step makes them; the farthest tensor first.
+        departures: In the order of a training step; the farthest tensor first.
     """
 
     step: int
@@ -51,13 +51,13 @@ class Moment(Struct, frozen=True, kw_only=True):
 
 
 class Return(Struct, frozen=True, kw_only=True):
-    """What became of a number that had left its range.
+    """Recovery of a number that left its range.
 
     Attributes:
-        kind: What it is.
-        name: The tensor; empty where it is one number of the run.
-        step: The step from which on it is back; None: it is not.
-        seen_until: Last step that anything is known of it; None: nothing is.
+        kind: Kind of the number.
+        name: The tensor; empty for a number of the whole run.
+        step: First step at which it is back; None if it is not.
+        seen_until: Its last known step; None if unknown.
     """
 
     kind: Kind
@@ -70,9 +70,9 @@ class Track(Struct, frozen=True, kw_only=True):
     """One row of the timeline.
 
     Attributes:
-        kind: What it is.
-        name: The tensor; empty where it is one number of the run.
-        values: One for each step of the black box; null: not recorded. Of a batch: how many steps ago it was seen before.
+        kind: Kind of the number.
+        name: The tensor; empty for a number of the whole run.
+        values: One per step of the black box; null: not recorded. For a batch: how many steps before it was last seen.
         out: The steps out of its range.
     """
 
@@ -86,9 +86,9 @@ class EventName(Struct, frozen=True, kw_only=True):
     """One event checkpoint by its steps and triggers.
 
     Attributes:
-        step: The step it was taken at.
-        event_step: The step whose event asked for it.
-        triggers: What that was.
+        step: Step of the checkpoint.
+        event_step: Step of the event that triggered it.
+        triggers: The triggers.
     """
 
     step: int
@@ -97,26 +97,26 @@ class EventName(Struct, frozen=True, kw_only=True):
 
 
 class Autopsy(Struct, frozen=True, kw_only=True):
-    """The whole.
+    """The whole autopsy.
 
     Attributes:
         subject: The run, as the user named it.
-        event: Which checkpoint.
-        verdict: One sentence: what went first.
+        event: The event and its checkpoint.
+        verdict: One sentence: what left its range first.
         steps: The steps of the black box.
-        onset: The first step of what led to the event; None: nothing left its range.
-        moments: What left its range from there on, step by step.
-        standing: What was dead or no number since the first step of the black box.
-        earlier: Steps before the onset at which more than noise left its range and was back.
-        tensors: How many tensors the black box has.
+        onset: First step of the course of events; None: nothing left its range.
+        moments: Departures from there on, step by step.
+        standing: Numbers that are dead or not finite since the first step of the black box.
+        earlier: Steps before the onset at which more than noise left its range and came back.
+        tensors: Number of tensors in the black box.
         tracks: The timeline: the run's own numbers, then the tensors that left first and farthest.
-        returns: What was back afterwards.
-        findings: What triage finds that began, or went on, in these steps: the gravest of each rule, then the others.
+        returns: Recoveries afterwards.
+        findings: Findings of triage that overlap these steps: the most severe of each rule, then the others.
         diagnoses: Causes that explain these findings.
         others: The other events of the run.
-        notes: What a reader must know of how the run was read.
-        files: Files read.
-        boxed: Whether the checkpoint has a black box; else the run's lines and checkpoints stand in for it.
+        notes: Notes on how the run was read.
+        files: Number of files read.
+        boxed: Whether the checkpoint has a black box; else one is rebuilt from the run's lines and checkpoints.
     """
 
     subject: str

@@ -1,1 +1,1 @@
-"""What a run recorded of the catalogue, and which lines would let more be judged."""
+"""Coverage of the catalogue by a run, and the lines that would allow more checks to judge."""

@@ -1,4 +1,4 @@
-"""What a run can have: who wrote it, what its recorder was given, and which numbers make sense for it."""
+"""Applicability: who wrote a run, what its recorder received, and which numbers make sense for it."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,10 +15,10 @@ from ckaudit.run.run import Run
 
 HUGGING_FACE = "Hugging Face"
 LIGHTNING = "Lightning"
-LIGHTNING_LOG = "metrics.csv"  # what its CSVLogger calls the file, also where columns are too few to tell
+LIGHTNING_LOG = "metrics.csv"  # file name of its CSVLogger, also if the columns do not suffice to recognise it
 TRAINER_ARGUMENT = "per_device_train_batch_size"  # only the Trainer's arguments have it
 OUR_RECORDER = "ckaudit recorder"
-TABLES = ("AlgoPerf",)  # benchmarks of any model at all, from graphs to speech: what their logs do not mention may not be there
+TABLES = ("AlgoPerf",)  # benchmarks of all kinds of models, from graphs to speech: what their logs do not mention may not exist
 TELL = "; --map tokens_seen=COLUMN or val_ppl=COLUMN would"
 OF_TEXT = ("tokens_seen", "tokens_per_update", "tokens_per_sec", "train_ppl", "val_ppl", "bytes_per_token")
 PLAIN = re.compile(r"[\w.]+", re.ASCII)
@@ -26,12 +26,12 @@ QUERY_OR_KEY = re.compile(r"q|k|qk|qkv|kv|c_attn|q_proj|k_proj|qkv_proj|query|ke
 
 
 def source_of(run: Run) -> str:
-    """Return the program that wrote a run, or the format that it was imported from; empty: not known."""
+    """Return the program that wrote a run, or the format that it was imported from; empty if unknown."""
     return run.manifest.source if run.manifest and run.manifest.source is not UNSET else ""
 
 
 def trainer_of(run: Run) -> Trainer:
-    """Return which trainer ran the loop, whose users tell a callback and no recorder; empty: none that is known."""
+    """Return the trainer that ran the loop, whose users configure a callback instead of a recorder; empty if unknown."""
     facts = run.manifest
     is_its_log = source_of(run) == "CSV" and Path(run.name).name == LIGHTNING_LOG
     if (facts is not None and facts.trainer == "lightning") or source_of(run).startswith(LIGHTNING) or is_its_log:
@@ -42,12 +42,12 @@ def trainer_of(run: Run) -> Trainer:
 
 
 def why_not_applicable(run: Run, condition: Condition) -> str:
-    """Return why a number makes no sense for a run; empty where it makes sense, or that is not known."""
+    """Return why a number makes no sense for a run; empty if it makes sense, or if that is unknown."""
     return run.derived(("why not", condition), lambda: _ANSWERS[condition](run)) if condition else ""
 
 
 def why_metric_not_applicable(run: Run, name: str) -> str:
-    """Return why a metric or an argument of the recorder makes no sense for a run; empty: it does, or that is not known."""
+    """Return why a metric or a recorder argument makes no sense for a run; empty if it does, or if that is unknown."""
     if name in ARGUMENTS:
         return why_not_applicable(run, ARGUMENTS[name].only_with)
     owner = entry_of(name)
@@ -55,7 +55,7 @@ def why_metric_not_applicable(run: Run, name: str) -> str:
 
 
 def why_entry_not_applicable(run: Run, name: str) -> str:
-    """Return why an entry makes no sense for a run, has no line there, or was looked for in vain; empty: it is asked for."""
+    """Return why an entry is not asked for: it makes no sense, has no line, or cannot be measured; empty if it is."""
     return run.derived(("why not", "entry", name), lambda: _why_not_entry(run, name))
 
 
@@ -80,7 +80,7 @@ def _text(run: Run) -> str:
     if _is_table(run):
         return f"nothing in the log says that the model reads text{TELL}"
     kinds = _kinds(run)
-    # Our recorder knows an embedding by its class. Elsewhere, where nothing has a telling name, anything may embed tokens.
+    # ckaudit's recorder identifies an embedding by its class. Otherwise, without telling names, any module may embed tokens.
     known = "conv" in kinds or source_of(run).startswith(OUR_RECORDER)
     possible = {"embedding"} if known else {"embedding", "other"}
     return "no tensor of the model embeds tokens" if kinds and not kinds & possible else ""
@@ -104,7 +104,7 @@ def _experts(run: Run) -> str:
 
 
 def _loss_scaler(run: Run) -> str:
-    """Only float16 needs one: bfloat16 has the range of float32."""
+    """Only float16 needs a loss scaler: bfloat16 has the range of float32."""
     names = ("loss_scale", "skipped_updates", "overflow_rate")
     if run.value("optimizer.loss_scale") or any(run.scalar(name) for name in names):
         return ""
@@ -129,7 +129,7 @@ def _chosen_weights(run: Run) -> str:
 
 
 def query_and_key(run: Run) -> tuple[str, ...]:
-    """Return glob patterns of the run's own query and key matrices; empty: its tensors name none."""
+    """Return glob patterns of the run's own query and key matrices; empty if its tensor names show none."""
     patterns: dict[str, None] = {}
     for name, fact in run.tensors.facts.items():
         parts = name.split(".")
@@ -142,12 +142,12 @@ def query_and_key(run: Run) -> tuple[str, ...]:
 
 
 def _claims(run: Run) -> str:  # noqa: ARG001  one signature for all
-    """A claim is checked where there is one; nobody has to make it."""
+    """Claims are checked if they are logged, but need not be logged."""
     return "the log holds no number that follows from its others"
 
 
 def _loss_terms(run: Run) -> str:
-    """Most losses have none of these terms, and nothing tells of one that is not logged."""
+    """Most losses have none of these terms, and an unlogged term leaves no trace."""
     return "" if run.scalar("loss_part") else "no divergence of a code and no loss of a discriminator is logged by itself"
 
 
@@ -157,7 +157,7 @@ def _clipping(run: Run) -> str:
     limited = facts is not None and facts.clip_norm is not UNSET
     clips = (
         limited or trainer_of(run) == "huggingface" or any(bool(series) for series in clipped)
-    )  # that one clips unless it is told not to
+    )  # it clips unless configured otherwise
     return "" if clips else "nothing says that the training clips its gradients, as clip_norm= would"
 
 
@@ -170,7 +170,7 @@ def _dropout(run: Run) -> str:
 
 
 def _kinds(run: Run) -> set[str]:
-    """Return the kinds of all tensors that the run names; empty: it names none."""
+    """Return the kinds of all tensors that the run names; empty if it names none."""
     return {run.tensors.kind(name) for name in run.tensors.facts}
 
 
@@ -190,15 +190,15 @@ _ANSWERS: dict[Condition, Callable[[Run], str]] = {
 }
 
 
-# What only whoever trains can tell the recorder: facts of the run, and the batch, each an argument of one of its calls.
+# Facts that only the user can give the recorder: of the run, and of the batch, each an argument of one of its calls.
 class Argument(Struct, frozen=True, kw_only=True):
-    """One argument that a check waits for by its own name.
+    """One recorder argument that a check can lack.
 
     Attributes:
-        action: Whose line takes it.
-        option: As it stands in that line.
-        meaning: What it is, for someone who has to fill it in; empty: the option says it.
-        only_with: What a run must have for it to make sense.
+        action: The action whose line takes it.
+        option: The option as written in that line.
+        meaning: Explanation for the user who fills it in; empty: the option is self-explanatory.
+        only_with: What a run must have for the argument to apply.
     """
 
     action: str
@@ -240,19 +240,19 @@ OF_BATCHES = (
 
 
 def manifest_says(facts: Manifest | None, name: str) -> bool:
-    """Return whether run.json says something of that name."""
+    """Return whether run.json has a value of that name."""
     value = getattr(facts, name, UNSET)
     return value is not UNSET and value != []
 
 
 def options_in_use(run: Run, options: Iterable[str]) -> frozenset[str]:
-    """Return the names of those options that the lines of a recorded run had already."""
+    """Return the names of the options that the lines of a recorded run already have."""
     names = {option.partition("=")[0] for option in options}
     return frozenset(name for name in names if _is_given(run, name))
 
 
 def options_explained(options: Iterable[str]) -> str:
-    """Return what some options are, as a sentence; empty: they say it themselves.
+    """Return an explanation of some options as a sentence; empty if they are self-explanatory.
 
     >>> options_explained(["vocabulary=...", "peak_flops=..."])
     'To fill in: vocabulary, how many different tokens there are.'
@@ -265,7 +265,7 @@ def options_explained(options: Iterable[str]) -> str:
 
 def _is_given(run: Run, name: str) -> bool:
     if name == "batch":
-        if trainer_of(run) == "lightning":  # its callback takes the inputs by itself, and is told of the targets
+        if trainer_of(run) == "lightning":  # its callback finds the inputs itself and needs only the targets
             return any(metrics()[target](run) for target in OF_TARGETS)
         return any(metrics()[batch](run) for batch in OF_BATCHES) or bool(run.value("data.token_histogram"))
     if name == "optimizer":
@@ -275,7 +275,7 @@ def _is_given(run: Run, name: str) -> bool:
     return manifest_says(run.manifest, name)
 
 
-# Why the Recorder measured nothing of what it measures by itself: no line brings that, and recording again does not either.
+# Why the Recorder did not measure what it measures by itself: neither a line nor a new recording would help.
 WRITER = "ckaudit writer "
 
 
@@ -286,12 +286,12 @@ UNKNOWN = "the Recorder that wrote this run measured none in this model"
 
 
 def is_current_recorder(run: Run) -> bool:
-    """Return whether the present Recorder wrote a run; earlier ones of its version left no versions of packages in run.json."""
+    """Return whether the current Recorder wrote a run; earlier ones of its version wrote no package versions to run.json."""
     return source_of(run) == f"{OUR_RECORDER} {__version__}" and manifest_says(run.manifest, "environment")
 
 
 def why_absent(run: Run, name: str) -> str:
-    """Return why the present Recorder measured nothing of an entry though its lines were all there; empty: that is not so."""
+    """Return why the current Recorder measured nothing of an entry despite its lines; empty if that is not the case."""
     if not _is_in_vain(run, name) or line_instead(run, name):
         return ""
     if _is_short(run):
@@ -300,9 +300,9 @@ def why_absent(run: Run, name: str) -> str:
 
 
 def line_instead(run: Run, name: str) -> str:
-    """Return the entry whose line says a number where its own line does not bring it; empty: that is not so, or none does.
+    """Return the entry whose line records a number if its own line does not; empty if there is none or no need.
 
-    A module of Lightning may leave out the forward pass of its own that shows the Recorder the tokens of a step.
+    A Lightning module may not call its own forward pass, which shows the Recorder the tokens of a step.
     """
     other = entries()[name].otherwise
     if not other or metrics()[name](run) or metrics()[other](run):
@@ -325,11 +325,11 @@ def _is_measured_by_itself(run: Run, entry: CatalogueEntry) -> bool:
     return plain and not entry.needs and names == options_in_use(run, names)
 
 
-# Which inputs of a number are missing, or what is wrong with them.
+# Missing or unusable inputs of a number.
 
 
 def base_entries(name: str) -> tuple[str, ...]:
-    """Return the entries that one is made of, down to those that are recorded themselves; empty: it is one of these.
+    """Return the entries that an entry is computed from, down to recorded ones; empty if it is recorded itself.
 
     >>> base_entries("train_val_gap"), base_entries("val_loss")
     (('val_loss', 'train_loss_raw'), ())
@@ -339,14 +339,14 @@ def base_entries(name: str) -> tuple[str, ...]:
 
 
 def missing_inputs(run: Run, name: str) -> tuple[str, ...]:
-    """Return the entries that one is made of and the run has not, where there are any."""
+    """Return the entries that an entry is computed from and that the run lacks."""
     return tuple(entry for entry in base_entries(name) if not metrics()[entry](run))
 
 
 def unusable(run: Run, name: str) -> str:
-    """Return what is wrong with inputs that are all there, or an empty string where nothing is known to be.
+    """Return what is wrong with existing inputs, or an empty string if nothing is known to be.
 
-    Too few points and values that are not finite are mended by no line.
+    No line fixes too few points or non-finite values.
     """
     inputs = base_entries(name)
     if not inputs or missing_inputs(run, name):

@@ -1,4 +1,4 @@
-"""Coverage: which metrics of the catalogue a run recorded, which it did not, and which checks wait for these."""
+"""Coverage: which metrics of the catalogue a run records, which it lacks, and which checks lack them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -39,7 +39,7 @@ OF_EVENTS = (
     "batch_repeat_distance",
     "batch_reused",
     "replay_first_difference",
-)  # nothing is missing where nothing repeated or differed
+)  # nothing is missing if nothing repeated or differed
 
 Needs = Sequence[Sequence[str]]
 
@@ -54,17 +54,17 @@ def coverage(
     import_options: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
 ) -> Coverage:
-    """Hold the catalogue against the run at `path`.
+    """Compare the catalogue with the run at `path`.
 
     Args:
         path: A run folder, a checkpoint file, or a log that an importer knows.
         scale: nano, medium or large; default: by `scale_of`.
         stage: early, steady or late; default: by `stage_of`.
-        import_options: What a foreign log does not say itself, such as which of its columns holds the loss.
-        progress: Called with files done and files in all.
+        import_options: Facts that the log of another program lacks, such as which column holds the loss.
+        progress: Called with the number of files done and their total.
 
     Raises:
-        UnreadableError: Where there is no run.
+        UnreadableError: If there is no run.
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
     run = open_run(path, reads=reads, import_options=import_options, progress=progress)
@@ -75,14 +75,14 @@ def coverage(
 def coverage_of(
     run: Run, *, scale: str | None = None, stage: str | None = None, in_folder: bool = True, part_of: str = ""
 ) -> Coverage:
-    """Hold the catalogue against a run that is in memory.
+    """Compare the catalogue with a run in memory.
 
     Args:
         run: The run.
         scale: As `coverage` takes it.
         stage: As `coverage` takes it.
-        in_folder: Whether commands can add to it.
-        part_of: The folder of the run where this is one file of it: what is missing may stand in the others.
+        in_folder: Whether commands can add values to it.
+        part_of: The run's folder if this is only one of its files: the other files may hold what is missing.
     """
     size, time = scale_of(run), stage_of(run)
     chosen = {"scale": scale or size.word, "stage": stage or time.word}
@@ -118,15 +118,15 @@ def coverage_of(
 
 @ignoring_float_errors
 def lines_for_check(run: Run, check_code: str) -> tuple[tuple[str, ...], bool]:
-    """Return the lines that one check of a run wants and no others, and whether it cannot judge without.
+    """Return the lines that one check of a run needs, and whether it cannot judge without them.
 
     Args:
         run: The run.
         check_code: Code of the check.
 
     Returns:
-        The lines; none where it has all that it looks at, or no line brings that. And whether it waits for them: where it does
-        not, they give it more to judge by.
+        The lines, empty if the check has all inputs or if no line records them; and whether it needs them to judge. If it does
+        not, they are optional inputs.
     """
     checks = apply_rules(run, rules().values()).checks
     every = {check.name: needs for check in checks if (needs := needs_of(check))}
@@ -135,7 +135,7 @@ def lines_for_check(run: Run, check_code: str) -> tuple[tuple[str, ...], bool]:
     rows = [_row(name, entry, run, every, foreign, "must") for name, entry in entries().items()]
     lacks = _missing_inputs(run, rows, waits)
     if not waits:
-        # A rule names first what it is made for.
+        # A rule lists its main input first.
         asked = [
             owner_of(need.name) for need in (*rules()[check_code].needs, *rules()[check_code].wants) if isinstance(need, Metric)
         ]
@@ -149,13 +149,13 @@ def lines_for_check(run: Run, check_code: str) -> tuple[tuple[str, ...], bool]:
 
 
 def _missing_inputs(run: Run, rows: Sequence[Row], waits: Mapping[str, Needs]) -> list[MissingInput]:
-    """Return what is missing of a run, numbers and arguments."""
-    stands = is_recorded(run)  # what a recorder of ours did not bring beside an entry, its line does not bring
+    """Return the missing numbers and arguments of a run."""
+    stands = is_recorded(run)  # if ckaudit's recorder did not record a covered metric, its line will not either
     return [*(_missing_input(run, row) for row in rows if _is_lacking(row, stands=stands)), *_missing_arguments(run, rows, waits)]
 
 
 def level_of(entry: CatalogueEntry, *, scale: str, stage: str) -> Importance:
-    """Return how much a run of that scale at that stage needs an entry: the lesser of the two words."""
+    """Return how much a run of that scale and stage needs an entry: the lower of the two importances."""
     by_scale: Importance = getattr(entry.scale, scale)
     by_stage: Importance = getattr(entry.stage, stage)
     return max(by_scale, by_stage, key=RANKS.index)
@@ -164,7 +164,7 @@ def level_of(entry: CatalogueEntry, *, scale: str, stage: str) -> Importance:
 def _row(name: str, entry: CatalogueEntry, run: Run, waits: Mapping[str, Needs], foreign: set[str], level: Importance) -> Row:
     metric = metrics()[name]
     beside = tuple(covered for covered in entry.covers if metrics()[covered](run))
-    # What records the entry records what it covers, but for what another entry's line brings.
+    # The line of an entry records what it covers, except for metrics that another entry's line records.
     from_others = [covered for covered, by in covered_elsewhere() if by == name]
     brought = [covered for covered in entry.covers if covered not in entry.elsewhere] + from_others
     lacks = tuple(covered for covered in brought if covered not in (*beside, *OF_EVENTS) and _is_unrecorded(covered, run))
@@ -192,13 +192,13 @@ def _row(name: str, entry: CatalogueEntry, run: Run, waits: Mapping[str, Needs],
 
 
 def _is_unrecorded(name: str, run: Run) -> bool:
-    """Return whether a metric has no value because what it is made of is not there."""
+    """Return whether a metric has no value because its inputs are missing."""
     inputs = metrics()[name].uses
     return not (metrics()[name](run) or (inputs and all(metrics()[input_](run) for input_ in inputs)))
 
 
 def _is_lacking(row: Row, *, stands: bool) -> bool:
-    """Return whether a line would help: something is missing, or a side of it that a check waits for."""
+    """Return whether a line would help: the entry is missing, or a covered metric that a check reads."""
     sides = bool(row.rules or row.causes) and not stands
     return not (row.not_applicable or row.unusable) and (not row.recorded or sides)
 
@@ -223,7 +223,7 @@ def _missing_input(run: Run, row: Row) -> MissingInput:
 
 
 def _missing_arguments(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]) -> Iterator[MissingInput]:
-    """Yield the missing arguments: those that checks wait for (of alternatives the first), those of missing numbers, run.json."""
+    """Yield missing arguments: those that checks need (the first of alternatives), those of missing numbers, and run.json."""
     lacking = {row.name for row in rows if not (row.recorded or row.not_applicable)}
     for name in ARGUMENTS:
         waiting = [check for check, needs in waits.items() if any(need[0] == name for need in needs)]
@@ -231,13 +231,13 @@ def _missing_arguments(run: Run, rows: Iterable[Row], waits: Mapping[str, Needs]
         if waiting or asked:
             yield MissingInput(name=name, level="should", waiting=tuple(waiting), readers=(), by=name)
     silent = [check for check, needs in waits.items() if any(need[0].startswith(FACTS) for need in needs)]
-    # An older recorder: the present one says it by itself, as it does the weights.
+    # Written by an older recorder: the current one records it by itself, like the weights.
     if silent and source_of(run).startswith(OUR_RECORDER):
         yield MissingInput(name=FACTS, level="should", waiting=tuple(silent), readers=(), by="weight_std")
 
 
 def _rests_on_enough(run: Run, name: str, entry: CatalogueEntry) -> bool:
-    """Return whether one of the numbers is there without which a metric says too little."""
+    """Return whether one of the numbers is recorded that a metric needs to be meaningful."""
     others = [metrics()[evidence] for evidence in entry.evidence if evidence != name and evidence in metrics()]
     return not entry.evidence or any(map(run.scalar, entry.evidence)) or any(metric(run) for metric in others)
 
@@ -251,14 +251,14 @@ def _is_over(run: Run) -> bool:
     return facts.planned_steps is not UNSET and run.last_step >= facts.planned_steps > 0
 
 
-# Which checks lines let judge: what each check waits for, held against what each remedy brings.
+# Checks that remedies enable: missing inputs of each check compared with what each remedy records.
 def rank_remedies(run: Run, unranked: Sequence[Remedy], waits: Mapping[str, Needs]) -> tuple[Remedy, ...]:
-    """Return remedies with the checks that each lets judge, the one that lets most of those left judge first.
+    """Return remedies with the checks that each enables; the one that enables most of the remaining checks comes first.
 
     Args:
         run: The run.
-        unranked: Remedies, in the order that counts among equals.
-        waits: What each check waits for, by its name.
+        unranked: Remedies, in the order for ties.
+        waits: Missing inputs of each check, by its name.
     """
     wanted = {name: _ways_to_meet(run, needs) for name, needs in waits.items()}
     rest, left, order = [(remedy, inputs_recorded_by(run, remedy)) for remedy in unranked], dict(wanted), []
@@ -271,7 +271,7 @@ def rank_remedies(run: Run, unranked: Sequence[Remedy], waits: Mapping[str, Need
 
 
 def remedies_needed(run: Run, ordered: Sequence[Remedy], needs: Needs) -> tuple[int, ...]:
-    """Return the numbers of the remedies that bring all that a check waits for, counted from 1; empty: they do not."""
+    """Return the numbers, from 1, of the remedies that together give a check all its inputs; empty if they do not."""
     inputs_by_remedy = [inputs_recorded_by(run, remedy) for remedy in ordered]
     numbers: set[int] = set()
     for ways in _ways_to_meet(run, needs):
@@ -283,7 +283,7 @@ def remedies_needed(run: Run, ordered: Sequence[Remedy], needs: Needs) -> tuple[
 
 
 def inputs_recorded_by(run: Run, remedy: Remedy) -> frozenset[str]:
-    """Return what the lines bring as they stand: entries, arguments, and the facts of the run where they make a recorder."""
+    """Return the inputs that the lines record: entries, arguments, and run facts if they create a recorder."""
     more = set(chain.from_iterable(extra.names for extra in remedy.extras))
     way = actions()["recorder"].way(trainer_of(run))
     spelled = {name: way.spells.get(argument.option, argument.option) for name, argument in ARGUMENTS.items()}
@@ -295,28 +295,28 @@ def inputs_recorded_by(run: Run, remedy: Remedy) -> frozenset[str]:
 
 
 def _ways_to_meet(run: Run, needs: Needs) -> list[list[frozenset[str]]]:
-    """Return the ways in which each need can be met; one that the run meets already is left out, unless all are."""
+    """Return the alternatives for each need; needs that the run already meets are left out, unless all are met."""
     unmet = [need for need in needs if not any(name in metrics() and metrics()[name](run) for name in need)]
     return [[_required_inputs(run, name) for name in need] for need in unmet or needs]
 
 
 def _required_inputs(run: Run, name: str) -> frozenset[str]:
-    """Return the inputs that a metric or an argument requires: its entry, the inputs of that, the arguments of the Recorder."""
+    """Return what a metric or argument requires: its entry, the inputs of that, and arguments of the Recorder."""
     owner = owner_of(name)
     if owner is None:
-        return frozenset((FACTS,) if " " in name else (name,))  # a sentence says what of the run is not told
+        return frozenset((FACTS,) if " " in name else (name,))  # a sentence describes a missing fact of the run
     arguments = {*entries()[owner].arguments}
     others = (_required_inputs(run, entry) for entry in _missing_companions(run, owner))
     return frozenset({owner, *missing_inputs(run, owner)} | (arguments - options_in_use(run, arguments))).union(*others)
 
 
 def _missing_companions(run: Run, name: str) -> list[str]:
-    """Return the entries that a run has not, and without which the line of another brings nothing."""
+    """Return the entries that a run lacks and without which another entry's line records nothing."""
     return [entry for entry in entries()[name].together if not metrics()[entry](run)]
 
 
 def _with_companions(run: Run, ordered: Sequence[Remedy]) -> tuple[Remedy, ...]:
-    """Return remedies that say which of the others they take as well."""
+    """Return remedies that name the other remedies they depend on."""
     inputs_by_remedy = [inputs_recorded_by(run, remedy) for remedy in ordered]
     with_remarks = []
     for remedy, pieces_here in zip(ordered, inputs_by_remedy, strict=True):
@@ -343,7 +343,7 @@ def _all_brought(needs: Iterable[Iterable[frozenset[str]]], recorded: frozenset[
 
 
 def _places(pieces: Iterable[str], inputs_by_remedy: Sequence[frozenset[str]]) -> set[int]:
-    """Return the numbers of the first remedies that bring each piece; empty where one is brought by none."""
+    """Return the numbers of the first remedies that record each piece; empty if one piece is recorded by none."""
     numbers = {
         next((place for place, brought in enumerate(inputs_by_remedy, start=1) if piece in brought), 0) for piece in pieces
     }

@@ -1,4 +1,4 @@
-"""What to do about what a run did not record: one line for many numbers, and where no recorder wrote it, the whole program."""
+"""Remedies for what a run did not record: one line for many numbers, or a whole program if no recorder wrote the run."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -36,7 +36,7 @@ BY_WRITER = (
     "attention=...); the Recorder for PyTorch measures these by itself."
 )
 CALLBACK = "callback is the RecorderCallback."
-STEP = 500  # where no step is known
+STEP = 500  # used if no step is known
 LINES_IN_ORDER = (
     "Nothing of ckaudit records yet: these lines do, in this order. Checks of attention, an accelerator or several ranks judge "
     "where the run has them."
@@ -45,7 +45,7 @@ ARGUMENT = "metric_for_best_model"
 
 
 class Situation(NamedTuple):
-    """Whose lines are to change: a trainer's, whether there is a recorder to add to, its options, what checks wait for."""
+    """What the lines must fit: the trainer, an existing recorder, its options, and what checks need."""
 
     trainer: Trainer = ""
     has_recorder: bool = False
@@ -54,7 +54,7 @@ class Situation(NamedTuple):
 
 
 class InsertionPoint(NamedTuple):
-    """Where a line goes: its text with a hole for options, where that is, and what stands before each option."""
+    """The place for a line: its text with a placeholder for options, its place, and the separator before each option."""
 
     text: str
     where: str
@@ -63,7 +63,7 @@ class InsertionPoint(NamedTuple):
 
 
 MADE_WITH_IT = "weight_std"
-"""An entry that the recorder brings by itself."""
+"""An entry that the recorder records by itself."""
 
 
 def remedies(
@@ -71,14 +71,14 @@ def remedies(
 ) -> tuple[Remedy, ...]:
     """Return the lines that record what is missing.
 
-    They are ordered by how many rules and causes would read what they bring, by the most needed number, and by what the line
-    costs; what needs no line is last among equals. Whom they let judge is not told yet.
+    They are ordered by the number of rules and causes that would read their numbers, by the most needed number, and by the cost
+    of the line; remedies without a line are last among equals. The checks that they enable are not filled in yet.
 
     Args:
         run: The run.
-        lacks: What is missing of it.
-        needs: What checks wait for, one or the other of each: a command is shown with options that it takes.
-        in_folder: Whether it is a run folder, that a command can add to.
+        lacks: What the run lacks.
+        needs: Alternatives for each input that checks need: a command is shown with the options for it.
+        in_folder: Whether it is a run folder to which a command can add.
     """
     recorded = is_recorded(run)
     options = [*(option for entry in entries().values() for option in entry.options), *ARGUMENTS]
@@ -102,13 +102,13 @@ def remedies(
 
 
 def lines_for(name: str, trainer: Trainer = "") -> tuple[str, ...]:
-    """Return the lines that record one entry of the catalogue, as a trainer says it: its own, or those of what it is made of."""
+    """Return the lines that record one entry, in a trainer's form: its own, or those of the entries it is computed from."""
     lacks = [MissingInput(name=entry, level="must", readers=(), by=entry) for entry in base_entries(name) or (name,)]
     return tuple(dict.fromkeys(_remedy(Run(""), [lack], Situation(trainer)).code for lack in lacks))
 
 
 def lines_for_run(run: Run, name: str) -> tuple[str, ...]:
-    """Return the lines that record one entry with the tool that wrote the run; without a recorder they make one first."""
+    """Return the lines that record one entry with the tool that wrote the run; without a recorder they create one first."""
     trainer, source = trainer_of(run), source_of(run)
     lines = lines_for(name, trainer)
     if not source or source.startswith("ckaudit") or not any(line.startswith(("recorder.", "callback.")) for line in lines):
@@ -117,13 +117,13 @@ def lines_for_run(run: Run, name: str) -> tuple[str, ...]:
 
 
 def attention_weights(run: Run) -> str:
-    """Return glob patterns of the run's own query and key matrices, as the text of a tuple; common ones where it names none."""
+    """Return glob patterns of the run's query and key matrices, as the text of a tuple; common ones if its names show none."""
     patterns = query_and_key(run) or USUAL
     return "(" + ", ".join(f'"{pattern}"' for pattern in patterns) + ("," if len(patterns) == 1 else "") + ")"
 
 
 def _grouped(lacks: Sequence[MissingInput], now: Situation) -> Iterable[list[MissingInput]]:
-    """Return what is missing by its line; arguments that a check waits for stand apart from those that none does."""
+    """Return what is missing, grouped by line; arguments that a check needs are separate from those that none needs."""
     waited: dict[str, set[str]] = {}
     for lack in lacks:
         if lack.waiting:
@@ -137,7 +137,7 @@ def _grouped(lacks: Sequence[MissingInput], now: Situation) -> Iterable[list[Mis
 
 
 def _remedy(run: Run, lacks: Sequence[MissingInput], now: Situation) -> Remedy:
-    """Return the remedy for numbers of one target."""
+    """Return the remedy for missing numbers with the same line."""
     target = _target(lacks[0].by, now)
     shown, extras = _split(lacks, now) if target.between == " " and now.has_recorder else (lacks, ())
     options = dict.fromkeys(option for lack in shown for option in _options(lack.by, now))
@@ -157,7 +157,7 @@ def _remedy(run: Run, lacks: Sequence[MissingInput], now: Situation) -> Remedy:
 
 
 def _split(lacks: Sequence[MissingInput], now: Situation) -> tuple[Sequence[MissingInput], tuple[Extra, ...]]:
-    """Split what a command must be run for from what it gives besides, with further options or a fuller file."""
+    """Split what a command must be run for from what it can also record, with further options or a fuller file."""
     shown = [lack for lack in lacks if lack.level == "must"] or [*lacks]
     shown += _waited_for(lacks, shown, now)
     given_options = {option for lack in shown for option in _options(lack.by, now)}
@@ -171,7 +171,7 @@ def _split(lacks: Sequence[MissingInput], now: Situation) -> tuple[Sequence[Miss
 
 
 def _waited_for(lacks: Sequence[MissingInput], shown: Sequence[MissingInput], now: Situation) -> list[MissingInput]:
-    """Return what a command must be run for besides, so that each check that waits has one of the numbers that would do."""
+    """Return the additional numbers that a command must record so that each check has one of its alternatives."""
     given_options = {option for lack in shown for option in _options(lack.by, now)}
     by_name = {lack.name: lack for lack in lacks if not entries()[lack.name].columns}
     more: list[MissingInput] = []
@@ -184,13 +184,13 @@ def _waited_for(lacks: Sequence[MissingInput], shown: Sequence[MissingInput], no
 
 
 def _with_run_folder(run: Run, remedy: Remedy) -> Remedy:
-    """Return the remedy with the run's own folder where a command adds to it."""
+    """Return the remedy with the run's own folder if its command adds to it."""
     lines = tuple(replace(line, code=line.code.replace(INTO, f" --into {quote(run.name)}")) for line in remedy.lines)
     return replace(remedy, lines=lines)
 
 
 def _without_run_folder(remedy: Remedy) -> Remedy:
-    """Return the remedy for a run that is no folder: there is nothing yet that its numbers could be added to."""
+    """Return the remedy for a run that is not a folder, so that nothing can be added to it yet."""
     if INTO not in remedy.code:
         return remedy
     lines = tuple(replace(line, code=line.code.partition(INTO)[0]) for line in remedy.lines)
@@ -220,7 +220,7 @@ def _options(name: str, now: Situation) -> list[str]:
 
 
 def _own_action(name: str, now: Situation) -> tuple[str, Sequence[str]]:
-    """Return the action of a number's own line and its options; the Recorder's, where only an argument of it is missing."""
+    """Return the action of a number's own line and its options; the Recorder's action if only an argument is missing."""
     if name in ARGUMENTS:
         return ARGUMENTS[name].action, [ARGUMENTS[name].option]
     entry = entries()[name]
@@ -241,15 +241,15 @@ def _joined(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _order(remedy: Remedy, lacks: Sequence[MissingInput]) -> tuple[int, int, bool, int]:
     level = min(lack.urgency[-1] for lack in lacks)
-    # From the cheapest to the dearest: a line of the loop, a second program, a second implementation.
+    # From cheap to expensive: a line in the loop, a second program, a second implementation.
     order = list(actions())
     dearest = max(order.index(_own_action(lack.by, Situation())[0]) for lack in lacks)
     return -len(remedy.readers), level, not remedy.lines, dearest
 
 
-# The metric by which the Hugging Face Trainer picks its best model: it gets another name where there are several sets.
+# The metric by which the Hugging Face Trainer picks its best model; its name differs if there are several sets.
 def best_metric(run: Run) -> str:
-    """Return the name as evaluations log it, such as "eval_wer"; empty: no best model is picked, or nobody says by what."""
+    """Return the name of the Trainer's best-model metric in the evaluation log, such as "eval_wer"; empty if there is none."""
     config = run.manifest.config if run.manifest and run.manifest.config is not UNSET else {}
     name = config.get(ARGUMENT)
     if not isinstance(name, str) or not re.fullmatch(r"\w+", name) or name == "None":
@@ -258,7 +258,7 @@ def best_metric(run: Run) -> str:
 
 
 def metric_set_argument(run: Run) -> str:
-    """Return the argument of the Trainer that names the metric of one of several sets, the one called "all"; or nothing."""
+    """Return the Trainer argument that selects the metric of the set called "all" among several sets; or an empty string."""
     name = best_metric(run)
     if not name:
         return ""
@@ -266,12 +266,12 @@ def metric_set_argument(run: Run) -> str:
     return f', args=TrainingArguments(..., {ARGUMENT}="{of_all}")'
 
 
-# The program that records: for a run that no recorder wrote, every line from the import to the end, in order.
+# The recording program for a run without a recorder: every line from the import to the end, in order.
 WRITER_PREFIX = "ckaudit "
 
 
 class ProgramLine(NamedTuple):
-    """A line of the program: the action that it is, when it comes, and what it brings whatever is missing."""
+    """A line of the program: its action, when it comes, and what it always records."""
 
     code: str
     action: str = ""
@@ -296,18 +296,18 @@ TRAINER = (
     ),
     ProgramLine("trainer = Trainer(..., callbacks=[callback])", when="beside what stands there already"),
 )
-LOOP_ARGUMENTS = ("optimizer", "batch")  # options that stand in the lines of LOOP
+LOOP_ARGUMENTS = ("optimizer", "batch")  # options that the lines of LOOP contain
 USER_ARGUMENTS = (
     "vocabulary",
     "sequence_length",
     "warmup_steps",
     "planned_steps",
-)  # and those that only whoever trains can fill in
+)  # options whose values only the author of the training knows
 OTHER_FRAMEWORKS = (
     'From JAX and any other framework, ckaudit.Writer("run/") takes NumPy arrays: writer.step(step, loss=loss, batch=batch) '
     "at every step, writer.checkpoint(step, weights=..., gradients=...) where writer.is_due(step), and writer.close()."
 )
-COLUMNS = (  # that let most checks judge, of those that a table can hold
+COLUMNS = (  # table columns that enable most checks
     "train_loss_raw",
     "grad_global_norm",
     "learning_rate",
@@ -316,18 +316,18 @@ COLUMNS = (  # that let most checks judge, of those that a table can hold
     "slice_val_loss/NAME",
     "error_event_rate/oom",
 )
-LEFT_OUT = "left out, because no common name"  # as the notes of the importers of tables begin
+LEFT_OUT = "left out, because no common name"  # beginnings of the notes of table importers
 SCORES = " A score among the columns left out is read by --map as well, as in --map microbench_score/hellaswag=COLUMN."
 OF_TABLE = "Columns of the table by these names, or named with --map NAME=COLUMN, let judge a part of that as well: "
 
 
 def is_recorded(run: Run) -> bool:
-    """Return whether a recorder of ours wrote the run."""
+    """Return whether ckaudit's recorder wrote the run."""
     return source_of(run).startswith(WRITER_PREFIX)
 
 
 def place_of(run: Run, lack: MissingInput) -> str:
-    """Return the action of the line that records a number as it stands in the program; empty: none of them does."""
+    """Return the action of the program line that records a number; empty if none does."""
     trainer = trainer_of(run)
     gives = {*actions()["recorder"].way(trainer).gives} if trainer else {*LOOP_ARGUMENTS, *arguments_to_fill_in(run)}
     if lack.by in ARGUMENTS:
@@ -342,7 +342,7 @@ def place_of(run: Run, lack: MissingInput) -> str:
 
 
 def arguments_to_fill_in(run: Run) -> tuple[str, ...]:
-    """Return the arguments of the program that have to be filled in; the Trainer's callback finds them by itself."""
+    """Return the arguments of the program that the user has to fill in; the Trainer's callback finds them itself."""
     return (
         ()
         if trainer_of(run)
@@ -351,12 +351,12 @@ def arguments_to_fill_in(run: Run) -> tuple[str, ...]:
 
 
 def arguments_explained(run: Run) -> str:
-    """Return what the arguments to fill in are, as a sentence; empty: there are none."""
+    """Return an explanation of the arguments to fill in as a sentence; empty if there are none."""
     return options_explained(ARGUMENTS[name].option for name in arguments_to_fill_in(run))
 
 
 def program(run: Run, lacks: Iterable[MissingInput]) -> tuple[Line, ...]:
-    """Return the lines that record what has a place among them, each with what it brings."""
+    """Return the program lines for missing numbers that have a place in it, each with what it records."""
     brought: dict[str, list[str]] = {}
     for lack in sorted(lacks, key=lambda lack: -len(lack.readers)):
         if lack.name in entries():
@@ -366,7 +366,7 @@ def program(run: Run, lacks: Iterable[MissingInput]) -> tuple[Line, ...]:
 
 
 def alternative_to_program(run: Run) -> str:
-    """Return another way than the program, in words; empty: there is none to tell."""
+    """Return an alternative to the program, in words; empty if there is none."""
     if source_of(run).startswith(TABLES):
         return OTHER_FRAMEWORKS
     missing = [name for name in COLUMNS if not run.scalar(name.partition("/")[0])]

@@ -1,4 +1,4 @@
-"""What coverage says: every entry of the catalogue in one run, the checks that wait, and what to do."""
+"""Result of coverage: every entry of the catalogue in one run, the checks that lack inputs, and what to do."""
 
 from msgspec import Struct
 
@@ -6,14 +6,14 @@ from ckaudit.metrics.catalogue import RANKS, Importance
 
 
 class MissingInput(Struct, frozen=True, kw_only=True):
-    """One number that is missing, or a side of it that a check reads.
+    """One missing number, or a covered metric of it that a check reads.
 
     Attributes:
-        name: The entry of the catalogue, or an argument of the recorder.
-        level: How much the run needs it.
+        name: Catalogue entry, or argument of the recorder.
+        level: Importance for the run.
         waiting: Rules that cannot judge without it.
-        readers: Codes of rules and names of causes that would read it.
-        by: The entry whose line records it: itself, or what it is made of.
+        readers: Rules and causes that would read it.
+        by: The entry whose line records it: itself, or one that it is computed from.
     """
 
     name: str
@@ -24,7 +24,7 @@ class MissingInput(Struct, frozen=True, kw_only=True):
 
     @property
     def urgency(self) -> tuple[int, int, int]:
-        """Sort key: what most rules wait for first, then what most rules and causes would read, then the most needed."""
+        """Sort key: first what most rules lack, then what most rules and causes would read, then the most important."""
         return -len(self.waiting), -len(self.readers), RANKS.index(self.level)
 
 
@@ -32,9 +32,9 @@ class Line(Struct, frozen=True, kw_only=True):
     """One line to write or to run.
 
     Attributes:
-        code: The line, to be copied as it stands.
-        when: In a program, when it comes; empty: it is no line of the recorder, or stands alone.
-        brings: In a program, what it records: what is missing and what most rules and causes wait for first.
+        code: The line, ready to copy.
+        when: In a program, when it comes; empty: it is no line of the recorder, or comes alone.
+        brings: In a program, what it records: first the missing numbers that most rules and causes need.
     """
 
     code: str
@@ -43,7 +43,7 @@ class Line(Struct, frozen=True, kw_only=True):
 
 
 class Extra(Struct, frozen=True, kw_only=True):
-    """What a line records with more than it shows.
+    """Numbers that a line records only with an addition.
 
     Attributes:
         what: An option, or a column of a file.
@@ -55,15 +55,15 @@ class Extra(Struct, frozen=True, kw_only=True):
 
 
 class Remedy(Struct, frozen=True, kw_only=True):
-    """What records several of the missing numbers.
+    """A way to record several missing numbers.
 
     Attributes:
-        lines: What to write or to run; none where the recorder needs none.
-        where: Where it goes, or what it is.
-        names: What it records, what most rules and causes wait for first, then the most needed.
-        extras: What of these takes more than the lines as they stand.
-        besides: Another way, in words; empty: there is none to tell.
-        waiting: Rules that can judge with these lines and could not without, unless remedies before this one let them.
+        lines: Lines to write or run; empty if the recorder needs none.
+        where: Where they go, or what they are.
+        names: Numbers that it records: first those that most rules and causes need, then the most important.
+        extras: Those of them that need additions to the lines.
+        besides: Another way, in words; empty: none.
+        waiting: Rules that these lines enable, except those that earlier remedies enable.
         readers: Rules and causes that would read any of them.
     """
 
@@ -77,7 +77,7 @@ class Remedy(Struct, frozen=True, kw_only=True):
 
     @property
     def code(self) -> str:
-        """The lines as they are copied."""
+        """The lines as text to copy."""
         return "\n".join(line.code for line in self.lines)
 
 
@@ -87,20 +87,20 @@ class Row(Struct, frozen=True, kw_only=True):
     Attributes:
         name: The entry.
         rows: Rows of the lists that it answers.
-        level: How much this run needs it.
-        title: What it is.
-        recorded: Whether the run has at least one value of it that rests on enough.
-        partial: Whether it has values, but of too little to count: of none of `evidence`.
-        evidence: Metrics or scalars of which one must be there for it to count; empty: any value counts.
-        inputs: Entries it is made of that the run has not: their lines record it.
-        unusable: What is wrong with its inputs where all are there; empty: nothing, or not all are.
+        level: Importance for this run.
+        title: Description of the entry.
+        recorded: Whether the run has at least one value of it with enough evidence.
+        partial: Whether it has values that do not count, because none of `evidence` is recorded.
+        evidence: Metrics or scalars of which one must be recorded for it to count; empty: any value counts.
+        inputs: Missing entries that it is computed from: their lines record it.
+        unusable: What is wrong with its inputs if all exist; empty: nothing, or not all exist.
         beside: Metrics of the same playbook that the run has.
-        lacks: Metrics of the same playbook that the run has not.
-        waiting: Rules that cannot judge without what is missing of it: itself, or what it covers.
-        rules: Rules for a run like this that would read that.
-        causes: Causes that would.
-        record: What records it, in words.
-        not_applicable: Why it makes no sense for this run; empty: it does.
+        lacks: Metrics of the same playbook that the run lacks.
+        waiting: Rules that cannot judge without its missing part: itself, or a covered metric.
+        rules: Applicable rules that would read that part.
+        causes: Causes that would read it.
+        record: How it is recorded, in words.
+        not_applicable: Why it does not apply to this run; empty: it does.
     """
 
     name: str
@@ -122,15 +122,15 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Waiting(Struct, frozen=True, kw_only=True):
-    """A rule that could not judge the run, because something is not recorded.
+    """A rule that could not judge the run because something is not recorded.
 
     Attributes:
         code: The rule.
         name: Its name.
-        needs: The metrics and arguments that are missing, where one of several would do all of them, or "run.json".
-        detail: The same as a sentence, as triage says it.
-        place: Number of the remedy after which it can judge, counted from 1; None: it takes several, or none does.
-        places: Numbers of the remedies that let it judge together; empty: they do not.
+        needs: Missing metrics and arguments, including all alternatives, or "run.json".
+        detail: The same as a sentence of triage.
+        place: Number, from 1, of the remedy that enables it; None if it takes several, or none does.
+        places: Numbers of the remedies that enable it together; empty if they do not.
     """
 
     code: str
@@ -142,12 +142,12 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
 
 class Young(Struct, frozen=True, kw_only=True):
-    """A rule that has its numbers, but too few of them so far.
+    """A rule whose inputs have too few points so far.
 
     Attributes:
         code: The rule.
         name: Its name.
-        detail: How many there are, and how many it needs.
+        detail: How many points there are, and how many it needs.
     """
 
     code: str
@@ -156,24 +156,24 @@ class Young(Struct, frozen=True, kw_only=True):
 
 
 class Coverage(Struct, frozen=True, kw_only=True):
-    """The catalogue held against one run.
+    """The catalogue compared with one run.
 
     Attributes:
-        subject: What was looked at.
-        part_of: The folder of the run where what was looked at is only one file of it; empty: it is the whole.
+        subject: The examined path.
+        part_of: The run's folder if only one of its files is examined; empty: the whole run is.
         scale: nano, medium or large.
-        scale_reason: Where that comes from.
+        scale_reason: Source of the scale.
         stage: early, steady or late.
-        stage_reason: Where that comes from.
-        step: The last step recorded.
-        over: Whether the run has ended, so that what is missing can be recorded by the next one only.
-        files: Files read.
-        notes: What a reader must know of how it was read, and which files could not be.
-        checks: How many rules there are.
-        waiting: Those that could not judge, because something is not recorded, as triage says.
-        young: Those that have too few points so far.
-        remedies: What to do about what is missing, the one that most rules and causes wait for first.
-        rows: Every entry, the most needed first, in the order of the catalogue.
+        stage_reason: Source of the stage.
+        step: Last recorded step.
+        over: Whether the run has ended, so that only the next run can record what is missing.
+        files: Number of files read.
+        notes: Notes on how it was read, and on unreadable files.
+        checks: Number of rules.
+        waiting: Rules that could not judge because something is not recorded.
+        young: Rules with too few points so far.
+        remedies: Remedies, first the one that most rules and causes need.
+        rows: Every entry, the most important first, then in the order of the catalogue.
     """
 
     subject: str
@@ -193,9 +193,9 @@ class Coverage(Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
 
     def missing(self, level: Importance) -> list[Row]:
-        """Return what was not recorded although it makes sense."""
+        """Return the applicable entries of a level that are not recorded."""
         return [row for row in self.of(level) if not row.recorded]
 
     def of(self, level: Importance) -> list[Row]:
-        """Return what makes sense for the run and is needed that much."""
+        """Return the applicable entries of a level."""
         return [row for row in self.rows if row.level == level and (row.recorded or not row.not_applicable)]

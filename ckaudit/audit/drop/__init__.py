@@ -1,4 +1,4 @@
-"""Why a benchmark fell: evaluation, data, behaviour and architecture asked in strict order (SR-1 to SR-4)."""
+"""Why a benchmark fell: evaluation, data, behaviour and architecture examined in strict order (SR-1 to SR-4)."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -42,18 +42,18 @@ def benchmark_drop(
     criteria: AcceptanceCriteria = OPEN,
     progress: Progress | None = None,
 ) -> Drop:
-    """Ask of a run, gate by gate, why a benchmark fell.
+    """Return why a benchmark fell in a run, gate by gate.
 
     Args:
         path: A run folder, a checkpoint file, or a log that an importer knows.
-        since: The step from which it is worse; None: that of the largest fall of a recorded score.
-        import_options: What a foreign log does not say itself, such as which of its columns holds the loss.
-        criteria: Which policy holds.
-        progress: Called with files done and files in all.
+        since: First step at which it is worse; None: that of the largest fall of a recorded score.
+        import_options: Facts that the log of another program lacks, such as which column holds the loss.
+        criteria: The policy and baseline to apply.
+        progress: Called with the number of files done and their total.
 
     Raises:
-        UnreadableError: Where there is no run.
-        UsageError: Where nobody can tell when it fell.
+        UnreadableError: If there is no run.
+        UsageError: If the step of the fall is unknown.
     """
     reads = frozenset[str]().union(*(metric.paths for metric in metrics().values()))
     run = open_run(path, reads=reads, import_options=import_options, progress=progress)
@@ -62,7 +62,7 @@ def benchmark_drop(
 
 @ignoring_float_errors
 def benchmark_drop_of(run: Run, *, since: int | None = None, criteria: AcceptanceCriteria = OPEN) -> Drop:
-    """Return why a benchmark fell in a run that is in memory."""
+    """Return why a benchmark fell in a run in memory."""
     fall = largest_score_fall(run) if since is None else fall_since(run, since)
     notes = (*notes_on_files(run), *run.notes)
     if fall is None:
@@ -94,7 +94,7 @@ def benchmark_drop_of(run: Run, *, since: int | None = None, criteria: Acceptanc
 
 
 def _gates(run: Run, fall: Fall, criteria: AcceptanceCriteria) -> tuple[Gate, ...]:
-    """Return the four gates in order; one that could not be judged makes those behind it provisional."""
+    """Return the four gates in order; a gate that could not be judged makes later ones provisional."""
     hashes, data, internal = (
         list(evaluation_evidence(run, fall)),
         list(data_evidence(run, fall, criteria)),
@@ -114,10 +114,10 @@ def _gate(row: str, evidence: list[Evidence], core: set[str], *, every: bool = F
     """Return one gate with its outcome.
 
     Args:
-        row: Which.
-        evidence: What was found.
-        core: Numbers of which one has to be judged, or the gate cannot pass.
-        every: Whether all that was found of these has to be.
+        row: Row of the gate.
+        evidence: Its evidence.
+        core: Numbers of which one has to be judged for the gate to pass.
+        every: Whether all evidence on these numbers has to be judged.
     """
     about = gate_description(row)
     evidence = sorted(evidence, key=lambda item: (ORDER.index(item.said), item.metric not in core))
@@ -163,7 +163,7 @@ def _names(evidence: Iterable[Evidence]) -> list[str]:
 
 
 def _last(earlier: list[Gate]) -> Gate:
-    """Return gate 4, which is reached where nothing before it failed, and firm where all before it passed."""
+    """Return gate 4, which is reached if no earlier gate failed, and is firm if all earlier ones passed."""
     about = gate_description("SR-4")
     failed = next((gate for gate in earlier if gate.outcome == "failed"), None)
     missing = [gate.row for gate in earlier if gate.outcome == "not_judged"]
@@ -199,7 +199,7 @@ TITLES = {"SR-1": "the evaluation changed", "SR-2": "the data drifted", "SR-3": 
 
 
 def _advice(run: Run, row: GuideRow) -> Advice:
-    """Return a row of the guide with what this run recorded of it."""
+    """Return a row of the guide with what this run recorded about it."""
     foreign = why_not_applicable(run, row.only_with)
     return Advice(
         row=row.row,
@@ -214,7 +214,7 @@ def _advice(run: Run, row: GuideRow) -> Advice:
 
 
 def _here(run: Run, row: GuideRow) -> Iterable[str]:
-    """Yield the last values that say where a run stands, and its sequence length where length is asked for."""
+    """Yield the last values that describe the run, including its sequence length if a row is about length."""
     length = run.manifest.sequence_length if run.manifest else None
     if row.row in ("ARC-1", "ME-4") and isinstance(length, int):
         yield f"sequences of {length:,} tokens"
@@ -231,21 +231,21 @@ def _here(run: Run, row: GuideRow) -> Iterable[str]:
             yield f"{name} {ends} at step {series.steps[-1]}"
 
 
-# When a benchmark fell: the largest fall of a recorded score that is more than its noise.
+# The time of the fall: the largest fall of a recorded score beyond its noise.
 def largest_score_fall(run: Run, *, noise: float = 7.0, min_fall_share: float = 0.01) -> Fall | None:
-    """Return the largest fall of any recorded score, None where none fell.
+    """Return the largest fall of any recorded score; None if none fell.
 
-    A fall leads from the best score so far to the first that is lower by more than noise explains. Benchmarks have units of
-    their own, so that falls are compared as shares of the score they start from.
+    A fall goes from the best score so far to the first that is lower by more than noise explains. Benchmarks have different
+    units, so falls are compared as shares of the score from which they start.
 
     Args:
         run: The run.
-        noise: How many standard deviations of a score's own noise are no fall; the best and the worst of 100 scores of
-            pure normal noise are about 5 apart.
-        min_fall_share: A fall is at least this share of the score, however quiet the series.
+        noise: Standard deviations of a score's own noise that a fall must exceed; the best and the worst of 100 scores of pure
+            normal noise are about 5 apart.
+        min_fall_share: Smallest fall as a share of the score, for any noise.
 
     Raises:
-        UsageError: Where no score was recorded twice.
+        UsageError: If no score is recorded twice.
     """
     scores = microbench_score(run).only(lambda name: not LESS_IS_BETTER.search(name))
     if scores.points < 2:
@@ -266,10 +266,10 @@ def largest_score_fall(run: Run, *, noise: float = 7.0, min_fall_share: float = 
 
 
 def fall_since(run: Run, since: int) -> Fall:
-    """Return the fall that a user saw at `since`; the step before it that anything was recorded of is the last good one.
+    """Return the fall that a user saw at `since`; the recorded step before it is the last good one.
 
     Raises:
-        UsageError: Where the record has nothing on one of the two sides.
+        UsageError: If nothing is recorded on one of the two sides.
     """
     every = [run.checkpoint_steps, *(series.steps for series in run.scalars.values())]
     steps = np.unique(np.concatenate(every)) if every else np.empty(0, np.int64)
@@ -282,7 +282,7 @@ def fall_since(run: Run, since: int) -> Fall:
 
 
 def _falls(label: str, steps: Steps, scores: Floats, noise: float, min_fall_share: float) -> Iterator[tuple[float, Fall]]:
-    """Yield the largest fall of one benchmark, with its depth as a share of the score that it starts from."""
+    """Yield the largest fall of one benchmark, with its depth as a share of the score from which it starts."""
     if len(scores) < 2:
         return
     best = np.maximum.accumulate(scores)
@@ -310,6 +310,6 @@ def _falls(label: str, steps: Steps, scores: Floats, noise: float, min_fall_shar
 
 
 def _noise(scores: Floats) -> float:
-    """Return the standard deviation of noise around a smooth course, (N,): second differences have sqrt(6) times as much."""
+    """Return the standard deviation of noise around a smooth curve, (N,): second differences have sqrt(6) times as much."""
     second = np.diff(scores, n=2)
     return MAD_TO_SIGMA * median(np.abs(second - median(second))) / math.sqrt(6) if len(second) > 1 else 0.0

@@ -1,4 +1,4 @@
-"""What gates 1 to 3 look at: the artifacts of evaluations, the training data, and the model's behaviour."""
+"""Evidence of gates 1 to 3: the artifacts of evaluations, the training data, and the model's behaviour."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -34,7 +34,7 @@ ARTIFACTS = "eval_artifact_hash"
 
 
 def evaluation_evidence(run: Run, fall: Fall) -> Iterator[Evidence]:
-    """Yield what is known of each artifact: the hash of the last good evaluation against those of the fallen ones."""
+    """Yield the evidence on each artifact: the hash of the last good evaluation compared with later ones."""
     planned = run.manifest.eval_artifact_hashes if run.manifest else UNSET
     hashes_of_run = {} if planned is UNSET else planned
     hashes = run.words(ARTIFACTS)
@@ -49,7 +49,7 @@ def evaluation_evidence(run: Run, fall: Fall) -> Iterator[Evidence]:
 
 
 def _compared(run: Run, label: str, words: Labels, planned: str | None, fall: Fall) -> Evidence:
-    """Compare one artifact on both sides."""
+    """Compare one artifact before and after the fall."""
     pairs = list(zip(words.steps, words.values, strict=True))
     good = next(((step, word) for step, word in reversed(pairs) if step <= fall.before), None)
     source = f"at step {good[0]}" if good else "in run.json"
@@ -68,7 +68,7 @@ def _compared(run: Run, label: str, words: Labels, planned: str | None, fall: Fa
 
 
 def _other_code(run: Run, fall: Fall) -> Iterator[Evidence]:
-    """Yield the word on a resume with other training code in between: no verdict, but where harnesses change."""
+    """Yield a remark on a resume with changed training code in between: it decides nothing, but harnesses change that way."""
     sessions = run.manifest.sessions if run.manifest and run.manifest.sessions is not UNSET else []
     for earlier, later in pairwise(sessions):
         known = earlier.commit is not UNSET and later.commit is not UNSET and later.resumed_from is not UNSET
@@ -80,7 +80,7 @@ def _other_code(run: Run, fall: Fall) -> Iterator[Evidence]:
 
 
 def _held_out(run: Run, fall: Fall) -> Iterator[Evidence]:
-    """Yield the word on the held-out loss: where it does not move with the score, the score itself is to be doubted."""
+    """Yield a remark on the held-out loss: if it does not move with the score, the score itself is doubtful."""
     loss = val_loss(run)
     change = shift(*over_labels(loss, "mean"), fall.before, fall.after, ShiftLimits(share=0.01, direction="up"))
     if change:
@@ -95,7 +95,7 @@ def _held_out(run: Run, fall: Fall) -> Iterator[Evidence]:
 
 
 def short_hash(word: str, *, letters: int = 8) -> str:
-    """Return the beginning of a hash, with what it is a hash of.
+    """Return the beginning of a hash, with its algorithm.
 
     >>> short_hash("sha256:0a192065f5a480e6")
     'sha256:0a192065'
@@ -104,7 +104,7 @@ def short_hash(word: str, *, letters: int = 8) -> str:
     return f"{kind}{colon}{digits[:letters]}"
 
 
-# Gates 2 and 3: the numbers that they compare, with the limit of each, and the rules that tell of internal drift.
+# Gates 2 and 3: the compared numbers with their limits, and the rules on internal drift.
 # Starting values: no source gives limits for these. A twentieth of the mixture, two points of a percentage, a fifth of a level
 # and a doubling are changes that somebody has made or let happen; the noise of the run itself counts where it is larger.
 DATA = (
@@ -140,14 +140,14 @@ NO_REASON_PREFIXES = ("CLM", "COST", "EVAL", "FILE", "RANK001", "RANK003", "RANK
 
 
 def data_evidence(run: Run, fall: Fall, criteria: AcceptanceCriteria = OPEN) -> Iterator[Evidence]:
-    """Yield what the numbers on the training data say, and the illnesses of it that began between the two evaluations."""
+    """Yield the evidence on the training data, and problems of the data that began between the two evaluations."""
     for number in DATA:
         yield from compared(run, fall, number)
     yield from (illness for illness in _illnesses(run, fall, criteria) if illness.metric.startswith(OF_DATA))
 
 
 def internal_evidence(run: Run, fall: Fall, criteria: AcceptanceCriteria = OPEN) -> Iterator[Evidence]:
-    """Yield what the numbers on the model's behaviour say, and the illnesses that began between the two evaluations."""
+    """Yield the evidence on the model's behaviour, and problems that began between the two evaluations."""
     for number in INTERNAL:
         yield from compared(run, fall, number)
     yield from _nonfinite(run, fall)
@@ -155,7 +155,7 @@ def internal_evidence(run: Run, fall: Fall, criteria: AcceptanceCriteria = OPEN)
 
 
 def _nonfinite(run: Run, fall: Fall) -> Iterator[Evidence]:
-    """Yield the word on NaN and infinity between the evaluations: one is enough."""
+    """Yield the evidence on NaN and infinity between the evaluations: one is enough."""
     events = nan_inf_events(run)
     inside = (events.steps > fall.before) & (events.steps <= fall.after)
     hit = events.steps[inside & (np.nan_to_num(events.values[:, 0]) > 0)].tolist() if events else []
@@ -168,16 +168,16 @@ def _nonfinite(run: Run, fall: Fall) -> Iterator[Evidence]:
 
 
 def _illnesses(run: Run, fall: Fall, criteria: AcceptanceCriteria, *, late: int = 50) -> Iterator[Evidence]:
-    """Yield the findings of triage that are more than notes and began after the last good evaluation.
+    """Yield the findings of triage, except notes, that began after the last good evaluation.
 
-    Where a user said since when, and no score, an illness may be seen up to `late` steps later.
+    If the user gave the step instead of a score, a problem may show up to `late` steps later.
     """
     until = fall.after if fall.benchmark else fall.after + late
     for finding in triage_run(run, criteria=criteria).findings:
         first = finding.first_step
         counts = not finding.code.startswith(NO_REASON_PREFIXES) and finding.severity != "note"
         if counts and first is not None and fall.before < first <= until:
-            # What a rule finds that judges evaluations is another side of the fall and no reason for it.
+            # Findings of rules on evaluations show the fall itself and do not explain it.
             rule = rules().get(finding.code)
             judged = rule.metrics[: len(rule.needs)] if rule is not None else ()
             word: Said = "remark" if any(metric.name in OF_EVALUATIONS for metric in judged) else "changed"

@@ -6,14 +6,14 @@ from ckaudit.metrics.catalogue import Condition
 
 
 class GateDescription(Struct, frozen=True, kw_only=True):
-    """One gate as a page and a report tell of it.
+    """Description of one gate for pages and reports.
 
     Attributes:
         row: SR-1 to SR-4.
-        name: In words_with_underscores.
-        question: What is asked.
-        why: Why it comes here.
-        do: What to do where it is the answer.
+        name: Name in snake_case.
+        question: The question.
+        why: Why it comes at this place.
+        do: What to do if it is the answer.
     """
 
     row: str
@@ -77,7 +77,7 @@ PROCEDURE = (
 
 
 def gate_description(row: str) -> GateDescription:
-    """Return the gate of a row."""
+    """Return the description of a gate by its row."""
     return next(gate for gate in PROCEDURE if gate.row == row)
 
 
@@ -90,14 +90,14 @@ class GuideRow(Struct, frozen=True, kw_only=True):
 
     Attributes:
         row: ARC-1 to ARC-3, ME-1 to ME-4.
-        name: In words_with_underscores.
+        name: Name in snake_case.
         title: One sentence.
         when: Which benchmarks point to it.
-        text: What to know of it.
+        text: Background.
         test: What to try.
-        facts: Numbers that others published, each with its source.
-        looks_at: Metrics whose last values say where this run stands.
-        only_with: What a run must have for it to make sense.
+        facts: Published numbers, each with its source.
+        looks_at: Metrics whose last values describe this run.
+        only_with: What a run must have for it to apply.
     """
 
     row: str

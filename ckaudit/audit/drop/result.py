@@ -1,4 +1,4 @@
-"""What the search for the reason of a benchmark's fall comes to: plain data that every renderer draws alike."""
+"""Result of the search for the reason of a benchmark's fall: plain data that every renderer draws."""
 
 from typing import Literal
 
@@ -9,17 +9,17 @@ Outcome = Literal["passed", "failed", "not_judged", "advice", "not_reached"]
 
 
 class Fall(Struct, frozen=True, kw_only=True):
-    """When the benchmark fell.
+    """The fall of a benchmark.
 
     Attributes:
-        benchmark: Label of the score; empty: the user said when.
-        before: Last step of the good time.
-        after: First step of the bad time.
+        benchmark: Label of the score; empty if the user gave the step.
+        before: Last good step.
+        after: First bad step.
         high: Score at `before`; None: not recorded.
         low: Score at `after`.
-        limit: How much of a fall noise alone would make.
+        limit: Largest fall that noise alone would make.
         others: Further benchmarks that fell between the same steps.
-        is_back: A later step whose score is as high again.
+        is_back: A later step at which the score is as high again.
     """
 
     benchmark: str
@@ -36,16 +36,16 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """One number on both sides of the fall.
 
     Attributes:
-        metric: Its name in the catalogue, or the code of a rule.
-        said: What it says; a remark decides nothing.
-        sentence: The same in words, with numbers and steps.
-        label: Which source, filter or benchmark.
-        before: Its value before; None: there is none, or it is a word.
-        after: Its value after.
-        limit: How far apart they may be.
-        step: The first step beyond that.
+        metric: Catalogue name, or code of a rule.
+        said: Outcome; a remark decides nothing.
+        sentence: The outcome in words, with numbers and steps.
+        label: Source, filter or benchmark.
+        before: Value before; None if there is none, or if it is a word.
+        after: Value after.
+        limit: Limit of their difference.
+        step: First step beyond the limit.
         unit: Unit of these, "1" for a pure number.
-        record: What records it, where it is missing.
+        record: Lines that record it if it is missing.
     """
 
     metric: str
@@ -65,12 +65,12 @@ class Gate(Struct, frozen=True, kw_only=True):
 
     Attributes:
         row: SR-1 to SR-4.
-        question: What is asked.
-        outcome: The answer; advice: no number can tell, the guide says what to try.
-        provisional: Whether an earlier gate could not be judged, so that this one may be beside the point.
+        question: The question.
+        outcome: The answer; advice means that no number decides, and the guide says what to try.
+        provisional: Whether an earlier gate could not be judged, so that this one may not matter.
         sentence: The answer in words.
         do: What to do about it now.
-        evidence: What it rests on, changes first.
+        evidence: Its evidence, changes first.
     """
 
     row: str
@@ -87,13 +87,13 @@ class Advice(Struct, frozen=True, kw_only=True):
 
     Attributes:
         row: ARC-1 to ARC-3, ME-1 to ME-4.
-        title: What it is about.
+        title: Its topic.
         when: Which benchmarks point to it.
-        text: What to know of it.
+        text: Background.
         test: What to try, one change at a time.
-        facts: Numbers that others published, each with its source.
-        here: What this run recorded of it.
-        not_applicable: Why it makes no sense for this run; empty: it does.
+        facts: Published numbers, each with its source.
+        here: What this run recorded about it.
+        not_applicable: Why it does not apply to this run; empty: it does.
     """
 
     row: str
@@ -111,15 +111,15 @@ class Drop(Struct, frozen=True, kw_only=True):
 
     Attributes:
         subject: The run, as the user named it.
-        verdict: One sentence: which gate is the answer.
+        verdict: One sentence with the answer.
         answer: Row of the gate that is the answer; None: there is none.
         provisional: Whether an earlier gate than the answer could not be judged.
-        fall: When the benchmark fell; None: no recorded score did.
-        gates: The four gates in order; none where nothing fell.
+        fall: The fall; None if no recorded score fell.
+        gates: The four gates in order; empty if nothing fell.
         guide: The guide to architecture, for gate 4.
-        notes: What a reader must know of how the run was read.
-        step: Last step recorded.
-        files: Files read.
+        notes: Notes on how the run was read.
+        step: Last recorded step.
+        files: Number of files read.
     """
 
     subject: str

@@ -1,4 +1,4 @@
-"""Whether a number is on another level after the fall than before it, beyond its own trend and noise, as evidence."""
+"""Whether a number has another level after the fall than before, beyond its own trend and noise, as evidence."""
 
 from collections.abc import Iterator
 from typing import Literal
@@ -20,14 +20,14 @@ Direction = Literal["up", "down", "both"]
 
 
 class ShiftLimits(Struct, frozen=True, kw_only=True):
-    """How far a number may move before it counts as changed: the largest of the three.
+    """Limits of a number's movement; the largest of the three applies.
 
     Attributes:
-        min_change: In its own unit.
-        share: Of its level before.
-        noise: In robust deviations of the points before, around their trend.
-        direction: Which way is bad.
-        moving: Whether training itself moves it. What it does not is compared with all of the points before, and more after.
+        min_change: Change in its own unit.
+        share: Change as a share of its level before.
+        noise: Change in robust deviations of the points before from their trend.
+        direction: The bad direction.
+        moving: Whether training itself moves the number. If not, all points before and more points after are compared.
     """
 
     min_change: float = 0.0
@@ -38,14 +38,14 @@ class ShiftLimits(Struct, frozen=True, kw_only=True):
 
 
 class Shift(Struct, frozen=True, kw_only=True):
-    """One number on both sides.
+    """One number before and after the fall.
 
     Attributes:
-        before: Its level before: the median of the later half of the points there.
+        before: Level before: the median of the later half of the points.
         after: Median of the points after.
-        limit: The end of what was to be expected that is nearest to it.
-        changed: Whether it lies beyond, on the bad side.
-        step: The first step beyond; None: it did not change.
+        limit: The end of the expected range in the bad direction.
+        changed: Whether it exceeds the limit in the bad direction.
+        step: First step beyond the limit; None if it did not change.
     """
 
     before: float
@@ -58,15 +58,16 @@ class Shift(Struct, frozen=True, kw_only=True):
 def points_on_both_sides(
     steps: Steps, last_good: int, first_bad: int, *, points: int = 12, few: int = 3, soon: int = 25
 ) -> tuple[slice, slice] | None:
-    """Return which points count as before and as after, the nearest ones; None where a side has none.
+    """Return which points count as before and as after, the nearest ones; None if a side has none.
 
     Args:
         steps: Rising, shape (N,).
         last_good: Last step before.
-        first_bad: First step after; where nothing was recorded from there on, what lies between counts as after.
-        points: How many of each side; before, more where the two steps lie far apart, so that a trend is seen over as long.
-        few: Of what is rarely recorded, how many after the fall: later ones are of another time.
-        soon: After so many steps no more than `few` points count.
+        first_bad: First step after; if nothing is recorded from there on, the points in between count as after.
+        points: Number of points per side; more before if the two steps are far apart, so that the trend covers twice their
+            distance.
+        few: Number of points after the fall if they are sparse, because later ones belong to another time.
+        soon: Steps after which no more than `few` points count.
     """
     end, start = int(np.searchsorted(steps, last_good, side="right")), int(np.searchsorted(steps, first_bad))
     start = end if start == len(steps) else start
@@ -78,18 +79,18 @@ def points_on_both_sides(
 
 
 def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: ShiftLimits) -> Shift | None:
-    """Compare the points up to `last_good` with those from `first_bad` on; None where a side has none.
+    """Compare the points up to `last_good` with those from `first_bad` on; None if a side has none.
 
-    A number that was moving goes on moving: the straight line through the medians of both halves of the points before is
-    followed to those after, though no more than three times as far as it came. Anything between the level before and there is
-    expected, and a limit more.
+    A moving number is expected to keep moving. The line through the medians of both halves of the points before is extrapolated
+    to the points after, at most three times as far as it came. Values between the level before and that point are expected, with
+    the limit added on both sides.
 
     Args:
         steps: Steps of finite points, rising, shape (N,).
         values: The points, shape (N,).
         last_good: Last step before.
         first_bad: First step after.
-        limits: How much more it may move.
+        limits: Additional movement allowed.
     """
     both = points_on_both_sides(steps, last_good, first_bad, few=3 if limits.moving else 12)
     if both is None:
@@ -110,7 +111,7 @@ def shift(steps: Steps, values: Floats, last_good: int, first_bad: int, limits: 
 
 
 class _Trend(Struct, frozen=True, kw_only=True):
-    """Trend of a number before the fall: its level, the step of that, step and level of the earlier half, and its noise."""
+    """Trend of a number before the fall: level and step of the later half, those of the earlier half, and its noise."""
 
     level: float
     step: float
@@ -119,13 +120,13 @@ class _Trend(Struct, frozen=True, kw_only=True):
     spread: float
 
     def ahead(self, step: float, *, max_reach: float = 3.0) -> float:
-        """Return where the line leads, at most `max_reach` times as far as it came."""
+        """Return the extrapolated level, at most `max_reach` times as far as the trend came."""
         came, took = self.level - self.earlier_level, self.step - self.earlier_step
         return self.level + came * min(max_reach, (step - self.step) / took) if took else self.level
 
 
 def _trend(steps: Steps, values: Floats, *, moving: bool) -> _Trend:
-    """Return how a few points went; fewer than four have no direction."""
+    """Return the trend of some points; fewer than four have no direction."""
     half = len(values) // 2 if moving and len(values) >= 4 else 0
     step, level = median(steps[half:]), median(values[half:])
     first, start = (median(steps[:half]), median(values[:half])) if half else (step, level)
@@ -135,7 +136,7 @@ def _trend(steps: Steps, values: Floats, *, moving: bool) -> _Trend:
 
 
 def onset(steps: Steps, beyond: Mask, until: int) -> int:
-    """Return the first step beyond a limit whose neighbours after it are mostly beyond too, `until` at the latest."""
+    """Return the first step beyond a limit that is mostly followed by others beyond it; `until` at the latest."""
     for row in np.flatnonzero(beyond).tolist():
         if int(steps[row]) >= until:
             break
@@ -145,7 +146,7 @@ def onset(steps: Steps, beyond: Mask, until: int) -> int:
 
 
 def over_labels(series: Series, reduction: Literal["max", "min", "mean"]) -> tuple[Steps, Floats]:
-    """Return the steps with a finite cell, and the largest, least or mean of these cells."""
+    """Return the steps with a finite cell, and the maximum, minimum or mean of these cells."""
     rows = np.any(series.finite, axis=1)
     if not rows.any():
         return np.empty(0, np.int64), np.empty(0)
@@ -155,15 +156,15 @@ def over_labels(series: Series, reduction: Literal["max", "min", "mean"]) -> tup
     return series.steps[rows], np.asarray(np.nanmax(cells, axis=1) if reduction == "max" else np.nanmin(cells, axis=1))
 
 
-# One number of the catalogue on both sides of the fall, as evidence.
+# One catalogue number before and after the fall, as evidence.
 class ComparedNumber(Struct, frozen=True, kw_only=True):
     """A number to compare.
 
     Attributes:
-        metric: Which.
-        limits: When it counts as changed.
-        over: What becomes of its labels: each stands alone, or they are one number.
-        sums: Whether the labels are shares of one whole, compared as such: `limits.least` bounds the share that moved.
+        metric: The metric.
+        limits: Limits beyond which it counts as changed.
+        over: Reduction of its labels: each separately, or to one number.
+        sums: Whether the labels are shares of one whole, compared as such: `limits.min_change` bounds the share that moved.
     """
 
     metric: Metric
@@ -195,14 +196,14 @@ def compared(run: Run, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence
 
 
 def _places(series: Series, fall: Fall) -> str:
-    """Return where the points are that leave a side empty."""
+    """Return in words where the points are if one side has none."""
     steps = series.recorded_rows().steps
     one = f"step {steps[0]} alone" if len(steps) == 1 else f"{len(steps)} steps"
     return f"{one}, {'after' if steps[0] > fall.before else 'before'} the fall"
 
 
 def _columns(series: Series, fall: Fall, watched: ComparedNumber) -> Iterator[Evidence | None]:
-    """Yield the evidence of each label, or of all as one number; None where a side has no point."""
+    """Yield the evidence of each label, or of all as one number; None if a side has no point."""
     if watched.over != "each":
         yield _evidence_of_label(series, "", *over_labels(series, watched.over), fall, watched)
         return
@@ -243,9 +244,9 @@ def _sentence(change: Shift, unit: str, direction: Direction) -> str:
 
 
 def _shares(series: Series, fall: Fall, watched: ComparedNumber, *, twice: float = 2.0) -> Evidence | None:
-    """Compare shares of one whole: half the sum of all changes is the part of the whole that moved elsewhere.
+    """Compare shares of one whole: half the sum of all absolute changes is the part that moved.
 
-    Halves of the time before the fall differ too; `twice` as much is not more than that.
+    The two halves before the fall differ too; up to `twice` that difference is expected.
     """
     rows = np.all(series.finite, axis=1)
     steps, values = series.steps[rows], series.values[rows]  # (T,), (T, K)

@@ -1,7 +1,7 @@
-"""Bulk checks of checkpoints: files of a run look alike, and testing a bound on thirty costs hardly more than on one.
+"""Bulk checks of checkpoints: files of a run are similar, and testing a bound on thirty costs hardly more than on one.
 
-What is proved is that the ordinary checks would find nothing. Whatever cannot be proved goes through the ordinary checks, which
-stay the only place that says what is wrong.
+A bulk proof shows that the ordinary checks would find nothing. Files without a proof go through the ordinary checks, which remain
+the only source of findings.
 """
 
 from struct import error as NotNumbers  # noqa: N812  an exception by any other name
@@ -34,14 +34,14 @@ from ckaudit.contract.violations import BARE_NAN, UNKNOWN_FIELD
 
 
 class FilePattern(Struct, frozen=True):
-    """What the files of a run look like, as learned from one of them.
+    """Common layout of the files of a run, learned from one of them.
 
     Attributes:
         decoder: Reads such files.
-        layout: What the proofs take from the file learned from.
+        layout: Facts of the sample file that the proofs use.
         proved: Checks that can be proved.
-        recorded: Small sections and members of the head in that file.
-        alone: Checks that must look at each file, by what differs in it.
+        recorded: Small sections and head members of that file.
+        alone: Checks that must read each file, by its differences from the sample.
     """
 
     decoder: SpecializedDecoder
@@ -51,7 +51,7 @@ class FilePattern(Struct, frozen=True):
     alone: dict[tuple[frozenset[FieldKey], frozenset[str]], tuple[MeaningCheck, ...]] = field(default_factory=dict)
 
     def remaining(self, changed: frozenset[FieldKey], recorded: frozenset[str]) -> tuple[MeaningCheck, ...]:
-        """Return the checks that must look at a file: what they read is new in it, or is neither proved nor kept."""
+        """Return the checks that must read a file: their input has changed, or is neither proved nor kept."""
         key = changed, recorded
         if key not in self.alone:
             packed = {(name, field) for name, section in self.decoder.sections.items() for field in section.packed}
@@ -72,15 +72,15 @@ def _columns(check: MeaningCheck) -> set[FieldKey]:
 
 
 def learn_pattern(data: bytes, file: str, checked: CheckedCheckpoint) -> FilePattern | None:
-    """Learn from one file what others may look like.
+    """Learn from one file the layout that others may have.
 
     Args:
         data: Its bytes.
         file: Its name.
-        checked: What the ordinary checks say of it.
+        checked: Result of the ordinary checks.
 
     Returns:
-        The pattern; None where the file has faults other than an unknown field or a bare word, or cannot be a pattern.
+        The pattern; None if the file has faults other than an unknown field or a bare word, or cannot serve as a pattern.
     """
     codes = {finding.code for finding in checked.findings}
     if checked.document is None or not codes <= {BARE_NAN.code, UNKNOWN_FIELD.code}:
@@ -98,18 +98,18 @@ def learn_pattern(data: bytes, file: str, checked: CheckedCheckpoint) -> FilePat
 
 
 def _recorded(document: Any) -> frozenset[str]:
-    """Return what a document records beside its large sections."""
+    """Return the names of a document's recorded members other than its large sections."""
     return recorded_members(document).difference(ENTRIES)
 
 
 class PendingFile(Struct, frozen=True):
-    """A file whose checks wait until its block is proved.
+    """A file whose checks are pending until its block is proved.
 
     Attributes:
         data: Its bytes.
         file: Its name.
         findings: Findings already returned.
-        proved: Checks that are still to be proved.
+        proved: Checks that remain to be proved.
         grids: Its packed grids.
     """
 
@@ -121,23 +121,23 @@ class PendingFile(Struct, frozen=True):
 
 
 class RecognisedFile(Struct, frozen=True):
-    """A file that looks like the pattern: what is known of it, and what waits for its proof."""
+    """A file that fits the pattern: its result so far, and what is pending."""
 
     checked: CheckedCheckpoint
     waiting: PendingFile
 
 
 def match_file(pattern: FilePattern, data: bytes, file: str, row: Floats) -> RecognisedFile | None:
-    """Read a file and judge what cannot be proved later.
+    """Read a file and run the checks that cannot be proved later.
 
     Args:
-        pattern: What it should look like.
+        pattern: The expected layout.
         data: Its bytes.
         file: Its name.
-        row: Takes its numbers, shape (known.width,).
+        row: Receives its numbers, shape (layout.width,).
 
     Returns:
-        None where the file does not look like the pattern.
+        None if the file does not fit the pattern.
     """
     if b"\\" in data or (cut := pattern.decoder.read(data)) is None:
         return None
@@ -161,7 +161,7 @@ def match_file(pattern: FilePattern, data: bytes, file: str, row: Floats) -> Rec
 
 
 def _grids(layout: LearnedLayout, cut: FileColumns) -> dict[FieldKey, PackedGrids]:
-    """Pack the grids of each field whose grids can be packed."""
+    """Pack the grids of each field that can be packed."""
     columns = {}
     for name, table in cut.tables.items():
         for grid_field in FIELDS:
@@ -187,14 +187,14 @@ def _unknown(cut: FileColumns) -> dict[str, UnknownField]:
 
 
 class BulkChecker(Struct):
-    """Checks checkpoints one after another; what it puts off is proved a block of files at a time.
+    """Checks checkpoints one after another, and proves deferred checks for a block of files at a time.
 
     Attributes:
-        files: Files in a block: enough to make calls of numpy cheap.
-        size: Bytes in a block, whose texts are kept until it is proved.
-        patience: How far files that fit no pattern or are not proved, each counted twice, may outnumber the others before this is
-            given up.
-        lessons: How many patterns are learned: each makes types that are never forgotten.
+        files: Files per block: enough to make numpy calls cheap.
+        size: Bytes per block, whose texts are kept until it is proved.
+        patience: How far files without a fitting pattern or a proof, each counted twice, may outnumber the others before bulk
+            checks stop.
+        lessons: Largest number of patterns: each creates types that are never freed.
     """
 
     files: int = 24
@@ -208,7 +208,7 @@ class BulkChecker(Struct):
     _misses: int = 0
 
     def check(self, data: bytes, file: str) -> CheckedCheckpoint:
-        """Judge one checkpoint, as far as that is not put off to the end of its block."""
+        """Check one checkpoint, except for checks that are deferred to the end of its block."""
         if self._misses > self.patience:
             return check_checkpoint(data, file)
         row = self._numbers[len(self._block)] if self._pattern else self._numbers
@@ -227,13 +227,13 @@ class BulkChecker(Struct):
         return checked
 
     def close(self) -> list[Finding]:
-        """Prove what is left, and return all that was found where a proof failed."""
+        """Prove what is left, and return all findings of files whose proof failed."""
         self._prove()
         late, self._late = self._late, []
         return late
 
     def _prove(self) -> None:
-        """Prove one block; files in which a proof fails are checked the ordinary way, from the start."""
+        """Prove one block; files whose proof fails go through the ordinary checks from the start."""
         if self._pattern is None or not self._block:
             return
         for index in np.flatnonzero(_doubtful(self._pattern, self._block, self._numbers)):

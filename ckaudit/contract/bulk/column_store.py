@@ -1,4 +1,4 @@
-"""Column store: the numbers of many files side by side, and what is constant from file to file."""
+"""Column store: the numbers of many files side by side, and what is constant over the files."""
 
 import math
 from collections.abc import Sequence
@@ -28,13 +28,13 @@ _COUNTS, _RANGES, _BINS = attrgetter("counts"), attrgetter("bins.range"), attrge
 
 
 class ColumnSlot(Struct, frozen=True):
-    """Where the numbers of one column stand among all numbers of a file.
+    """Position of one column's numbers among all numbers of a file.
 
     Attributes:
         place: Section and field of the column.
         start: Bytes before its first number.
-        lengths: Numbers of each entry's list, or of its bins; None where each entry has one number.
-        packer: Writes its numbers, those of bins left out.
+        lengths: Length of each entry's list, or its number of bins; None if each entry is one number.
+        packer: Writes its numbers, except those of bins.
     """
 
     place: FieldKey
@@ -44,19 +44,19 @@ class ColumnSlot(Struct, frozen=True):
 
 
 class LearnedLayout(Struct, frozen=True):
-    """What stays from file to file, taken from the file learned from; arrays have one number per entry.
+    """Facts that are constant over the files, taken from the sample file; arrays have one number per entry.
 
     Attributes:
-        slots: Where packed columns are written.
-        places: Where the numbers of a file are read; a histogram has its `counts`, summed, and its `range`.
-        width: Numbers in a file, those of grids left out.
-        sizes: Elements of each tensor, NaN where nothing tells.
-        counted: Elements of each tensor that are finite.
-        totals: Fewest and most elements that a histogram can have counted.
-        largest: Largest number of the type of each tensor.
+        slots: Positions to write packed columns to.
+        places: Positions to read the numbers of a file from; a histogram has its summed `counts` and its `range`.
+        width: Numbers per file, except those of grids.
+        sizes: Elements of each tensor, NaN if unknown.
+        counted: Finite elements of each tensor.
+        totals: Smallest and largest total that a histogram can have.
+        largest: Largest number of each tensor's type.
         entropies: Log of the keys of each head.
-        same_names: Whether movements have the names of the weights.
-        shapes: Shape of the tensor of each entry, UNSET where there is none.
+        same_names: Whether the deltas have the names of the weights.
+        shapes: Shape of each entry's tensor, UNSET if unknown.
     """
 
     slots: list[ColumnSlot]
@@ -72,7 +72,7 @@ class LearnedLayout(Struct, frozen=True):
 
 
 def learn_layout(subject: CheckInput, decoder: SpecializedDecoder) -> LearnedLayout:
-    """Take from one file what stays from file to file."""
+    """Return the facts of one file that are constant over the files."""
     tables = subject.tables
     slots, places, width = _slots(subject, decoder)
     attention = subject.table("attention")
@@ -96,7 +96,7 @@ def learn_layout(subject: CheckInput, decoder: SpecializedDecoder) -> LearnedLay
 
 
 def _slots(subject: CheckInput, decoder: SpecializedDecoder) -> tuple[list[ColumnSlot], dict[FieldKey, slice], int]:
-    """Give each packed column its place; the last number is how many there are."""
+    """Return the position of each packed column for writing and reading, and the total count of numbers."""
     slots: list[ColumnSlot] = []
     places: dict[FieldKey, slice] = {}
     width = 0
@@ -117,13 +117,13 @@ def _arrays(both: tuple[Any, Any]) -> tuple[Floats, Floats]:
 
 
 def _largest(columns: SectionColumns) -> Floats:
-    """Return the largest number of each entry's type, infinite where it is not known."""
+    """Return the largest number of each entry's type, infinite if unknown."""
     types = columns.columns.get("dtype", (UNSET,) * len(columns.names))
     return np.array([LARGEST.get(str(type_).removeprefix("torch."), math.inf) for type_ in types])
 
 
 class GridBlock(Struct, frozen=True):
-    """Every grid of one field in a block: where it stands, its smallest and largest element, its largest sum of a row."""
+    """Every grid of one field in a block: its position, smallest and largest element, and largest sum of a row."""
 
     files: npt.NDArray[np.intp]
     entries: npt.NDArray[np.intp]
@@ -133,7 +133,7 @@ class GridBlock(Struct, frozen=True):
 
 
 class PackedGrids(Struct, frozen=True):
-    """The grids of one field in one file, packed; `places` holds entry, rows and columns of each."""
+    """The packed grids of one field in one file; `places` holds entry, rows and columns of each."""
 
     places: list[tuple[int, int, int]]
     data: bytes
@@ -149,7 +149,7 @@ class FileBlock(Struct, frozen=True):
 
     @property
     def files(self) -> int:
-        """How many files."""
+        """Number of files."""
         return len(self.numbers)
 
     def none(self) -> Bools:
@@ -157,21 +157,21 @@ class FileBlock(Struct, frozen=True):
         return np.zeros(self.files, bool)
 
     def has(self, section: str, field: str) -> bool:
-        """Tell whether a column was packed."""
+        """Tell whether a column is packed."""
         return (section, field) in self.layout.places
 
     def shape(self, section: str) -> tuple[int, int]:
-        """Return the number of files, and of entries of a section in each."""
+        """Return the number of files, and of a section's entries in each."""
         return self.files, self.names[section]
 
     def get(self, section: str, field: str, default: float = math.nan) -> Floats:
-        """Return the numbers of a field; one default for each file where it was not recorded."""
+        """Return the numbers of a field; one default per file if it is not recorded."""
         if not self.has(section, field):
             return np.full((self.files, 1), default)
         return self.numbers[:, self.layout.places[section, field]]
 
     def grid_block(self, section: str, field: str) -> GridBlock | None:
-        """Return all grids of a field; None where there are none."""
+        """Return all grids of a field; None if there are none."""
         packed = self.grids.get((section, field), [])
         places = np.array([place for grids in packed for place in grids.places], int).reshape(-1, 3)
         if not len(places):
@@ -192,7 +192,7 @@ class FileBlock(Struct, frozen=True):
 
 @cache
 def packer(count: int) -> Packer:
-    """Return what turns `count` numbers to bytes."""
+    """Return a packer of `count` numbers."""
     return Packer(f"{count}d")
 
 
@@ -200,20 +200,20 @@ def write_columns(slots: Sequence[ColumnSlot], tables: dict[str, SectionColumns]
     """Write the packed columns of one file.
 
     Args:
-        slots: Where.
+        slots: Positions to write to.
         tables: The sections of the file.
-        row: Takes the numbers, shape (known.width,).
+        row: Receives the numbers, shape (layout.width,).
 
     Raises:
-        TypeError: Lists or histograms are not as long as they were.
-        struct.error: Something is not a number.
+        TypeError: Lists or histograms have another length than in the sample file.
+        struct.error: A value is not a number.
     """
     for slot in slots:
         section, field = slot.place
         column = tables[section].columns[field]
         if slot.lengths is None:
             slot.packer.pack_into(row, slot.start, *column)
-        elif field == "percentiles":  # the decoder counted them
+        elif field == "percentiles":  # the decoder checks their number
             slot.packer.pack_into(row, slot.start, *chain.from_iterable(column))
         elif field != "histogram":
             _expect(slot.lengths, column)
@@ -234,16 +234,16 @@ def _expect(lengths: list[int], lists: Sequence[list[float]]) -> None:
 
 
 def pack_grids(column: Column, shapes: Column | None, heads: Column | None) -> PackedGrids:
-    """Turn the grids of one field to bytes.
+    """Pack the grids of one field to bytes.
 
     Args:
-        column: A grid, or a list of grids, for each entry that has one.
-        shapes: Shape of each tensor; None: the grids are of heads.
-        heads: Number of heads of each layer; None: there is one grid for each entry.
+        column: A grid or a list of grids per entry, UNSET if it has none.
+        shapes: Shape of each tensor; None if the grids are per head.
+        heads: Number of heads of each layer; None if there is one grid per entry.
 
     Raises:
-        TypeError: A grid is not a small rectangle within its tensor, or is packed already.
-        struct.error: A grid holds words, or rows of several lengths.
+        TypeError: A grid is not a small rectangle within its tensor, or is already packed.
+        struct.error: A grid holds words, or rows of different lengths.
     """
     places, parts = [], []
     for entry, value in enumerate(column):

@@ -1,9 +1,9 @@
-"""A decoder made to measure for the files of one run, which mostly look alike.
+"""A decoder specialized for the files of one run, which are mostly similar.
 
-It is learned from one file without contradictions and knows only what that file recorded: names become slots instead of
-keys, optional fields become required ones. What it accepts, the decoder of the whole contract accepts with the same values;
-what it refuses goes the ordinary way. Columns are of two kinds: *packed* ones hold nothing but numbers; *kept* ones, such as
-shapes and names of types, seldom change and are compared with those of the file learned from.
+It is learned from one file without contradictions and knows only what that file records: names become slots instead of keys, and
+optional fields become required. Whatever it accepts, the decoder of the whole contract accepts with the same values; files that
+it refuses take the ordinary path. Columns are of two kinds: *packed* ones hold only numbers; *kept* ones, such as shapes and type
+names, seldom change and are compared with those of the sample file.
 """
 
 from types import UnionType
@@ -36,17 +36,17 @@ FieldKey = tuple[str, str]
 
 
 class SectionLayout(Struct, frozen=True):
-    """What is known of one section before it is read.
+    """Known facts of one section before it is read.
 
     Attributes:
         names: Tensors or layers, in the order of their slots.
         fields: Fields of an entry, in the order of their slots.
-        packed: Fields that hold nothing but numbers, in every entry.
-        plain: Those of them with one number for each entry.
-        complete: Fields that every entry recorded.
-        kept: The other columns, as they were.
-        keys: Object keys and colons in names, kept columns left out.
-        colons: Object keys and colons in the text of each kept column.
+        packed: Fields that hold only numbers in every entry.
+        plain: Packed fields with one number per entry.
+        complete: Fields that every entry records.
+        kept: The other columns of the sample file.
+        keys: Number of object keys, and of colons in names, without kept columns.
+        colons: Number of object keys, and of colons in the text, of each kept column.
     """
 
     names: tuple[str, ...]
@@ -60,16 +60,16 @@ class SectionLayout(Struct, frozen=True):
 
 
 class FileColumns(Struct, frozen=True):
-    """What one file held.
+    """Contents of one file.
 
     Attributes:
         document: Its head and its small sections; a large section is one object whose fields are the entries.
         tables: Its large sections as columns.
-        changed: Kept columns that are not as they were, by section and field.
-        unknown: Columns of fields that the contract does not know, by section ("" is the head) and key.
-        text: Its text, bare words in quotes.
-        bare_words: How many had none.
-        colons: Colons that the large sections must have in the text.
+        changed: Kept columns that differ from the sample file, by section and field.
+        unknown: Columns of unknown fields, by section ("" is the head) and key.
+        text: Its text with bare words in quotes.
+        bare_words: Number of bare words.
+        colons: Number of colons that the large sections must have in the text.
     """
 
     document: Any
@@ -82,13 +82,13 @@ class FileColumns(Struct, frozen=True):
 
 
 class SpecializedDecoder(Struct, frozen=True):
-    """The decoder, and what makes columns of what it reads.
+    """The decoder, and what turns its results into columns.
 
     Attributes:
-        decoder: Of the documents.
+        decoder: Decoder of documents.
         sections: Large sections by name.
-        unknown: Keys that the contract does not know, by section and the field they are read into.
-        words: Whether bare words must be quoted before.
+        unknown: Unknown keys, by section and the field they are read into.
+        words: Whether bare words must be quoted first.
     """
 
     decoder: json.Decoder[Any]
@@ -97,7 +97,7 @@ class SpecializedDecoder(Struct, frozen=True):
     words: bool
 
     def read(self, data: bytes) -> FileColumns | None:
-        """Read one file; None where it does not look like the one learned from."""
+        """Read one file; None if it does not fit the sample file."""
         text, words = quote_everywhere(data) if self.words else (data, 0)
         try:
             document = self.decoder.decode(text)
@@ -125,7 +125,7 @@ class SpecializedDecoder(Struct, frozen=True):
 
 
 def _table(section: SectionLayout, columns: dict[str, Column], new: list[str]) -> SectionColumns:
-    """Make the table of one section; `new` are its kept columns that are not as they were."""
+    """Return the table of one section; `new` lists its changed kept columns."""
     complete = section.complete
     for field in [field for field in new if field in columns]:
         missing = columns[field].count(UNSET)
@@ -136,23 +136,23 @@ def _table(section: SectionLayout, columns: dict[str, Column], new: list[str]) -
 
 
 def colons_of(field: str, column: Column) -> int:
-    """Return how many colons the keys and texts of a column have in the text of a file, written without escapes."""
+    """Return the number of colons of a column's keys and texts in the text of a file without escapes."""
     return len(column) - column.count(UNSET) + keys_inside(field, column) + colons_in(column)
 
 
 def build_decoder(
     tables: dict[str, SectionColumns], unknown: list[str], *, words: bool, max_entries: int = 4000
 ) -> SpecializedDecoder | None:
-    """Make a decoder for files that look like one.
+    """Build a decoder for files similar to a sample.
 
     Args:
-        tables: The large sections of that file.
-        unknown: Paths of its fields that the contract does not know.
-        words: Whether bare words stood in it.
-        max_entries: Entries of a section; more of them, in another order, would take longer to find than to read.
+        tables: The large sections of the sample.
+        unknown: Paths of its unknown fields.
+        words: Whether it holds bare words.
+        max_entries: Largest number of entries per section; more of them in another order take longer to look up than to read.
 
     Returns:
-        The decoder; None where a name is no JSON string without escapes, or there are too many.
+        The decoder; None if a name needs escapes in JSON, or if there are too many names.
     """
     strangers = _strangers(unknown, tables)
     names = [*(name for columns in tables.values() for name in columns.names), *strangers.values()]
@@ -174,12 +174,12 @@ def build_decoder(
 
 
 def _writable(name: str) -> bool:
-    """Tell whether a name stands in a text as it is."""
+    """Tell whether a name needs no escapes in JSON."""
     return name.isprintable() and '"' not in name and "\\" not in name
 
 
 def _strangers(unknown: list[str], tables: dict[str, SectionColumns]) -> dict[FieldKey, str]:
-    """Return a slot for each unknown field of the head and of entries; for those further inside there is none."""
+    """Return a slot for each unknown field of the head and of entries; deeper ones have none."""
     strangers: dict[FieldKey, str] = {}
     for index, path in enumerate(unknown):
         section, star, key = path.partition(".*.")
@@ -189,7 +189,7 @@ def _strangers(unknown: list[str], tables: dict[str, SectionColumns]) -> dict[Fi
 
 
 def _section(name: str, columns: SectionColumns, strangers: dict[FieldKey, str]) -> SectionLayout:
-    """Sort the fields of a section."""
+    """Return the layout of a section, with its fields sorted into packed and kept ones."""
     packed = frozenset(field for field, column in columns.columns.items() if field in columns.complete and _numbers(column))
     order = [field for field in ENTRIES[name].__struct_fields__ if field in columns.columns]
     unpacked = {field: columns.columns[field] for field in order if field not in packed}
@@ -204,7 +204,7 @@ def _section(name: str, columns: SectionColumns, strangers: dict[FieldKey, str])
 
 
 def _numbers(column: Column) -> bool:
-    """Tell whether a column holds a float in each place, a list of floats, or a histogram of equal bins."""
+    """Tell whether all values of a column are floats, lists of floats, or histograms of equal bins."""
     first = type(column[0])
     if first is float:
         return all(type(value) is float for value in column)
@@ -217,7 +217,7 @@ def _numbers(column: Column) -> bool:
 
 
 def _entries(name: str, section: SectionLayout, strangers: dict[FieldKey, str]) -> type[Struct]:
-    """Make the type of a section: an object with a slot for each name."""
+    """Return the type of a section: an object with a slot for each name."""
     hints = get_type_hints(ENTRIES[name], include_extras=True)
     members: list[Any] = []
     for field in section.fields:
@@ -227,14 +227,14 @@ def _entries(name: str, section: SectionLayout, strangers: dict[FieldKey, str]) 
             members.append((field, hints.get(field, Raw | UnsetType), UNSET))
     rename = {field: key for (owner, field), key in strangers.items() if owner == name}
     absent = {field: UNSET for field in hints if field not in section.fields}
-    # Nothing of a document refers back to it, so the collector need not know of its objects.
+    # Documents have no reference cycles, so the garbage collector need not track their objects.
     entry = defstruct("Entry", members, kw_only=True, gc=False, rename=rename, namespace=absent)
     slots = {f"slot_{index}": key for index, key in enumerate(section.names)}
     return defstruct("Entries", [(slot, entry) for slot in slots], rename=slots, gc=False)
 
 
 def _bare(hint: Any) -> Any:
-    """Return a type hint without the words for what is not finite, and without absence."""
+    """Return a type hint without absence and without the words for non-finite numbers."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return Annotated[(_bare(inner[0]), *hint.__metadata__)]

@@ -1,7 +1,7 @@
 """The bounds of the ordinary checks, tested on the packed columns of many files at once.
 
-A proof has the name of its check and the same tolerances. It may be stricter, never laxer: it returns the files in which the
-check itself must look.
+A proof has the name of its check and the same tolerances. It may be stricter, never laxer: it returns the files that the check
+itself must read.
 """
 
 from collections.abc import Callable
@@ -23,14 +23,14 @@ TENSORS = ("weights", "gradients")
 
 
 def provable(check: MeaningCheck, decoder: SpecializedDecoder, columns: set[FieldKey]) -> bool:
-    """Tell whether all that a check reads is packed, or is something that stays from file to file."""
+    """Tell whether all inputs of a check are packed or constant over the files."""
     packed = {(name, field) for name, section in decoder.sections.items() for field in section.packed}
     return check.function in PROOFS and all(place in packed or place[1] in KEPT or place[1] in grids.FIELDS for place in columns)
 
 
 @cache
 def limit(check: CheckFunction, name: str) -> float:
-    """Return the tolerance that a check has by default."""
+    """Return the default tolerance of a check."""
     return float(signature(check).parameters[name].default)
 
 
@@ -40,7 +40,7 @@ def _any(wrong: Bools) -> Bools:
 
 
 def _slack(block: FileBlock, section: str, rounding: float) -> tuple[Floats, Floats]:
-    """Return the extremes of each tensor, moved outwards by what rounding leaves."""
+    """Return the extremes of each tensor, widened by the rounding error."""
     low, high = block.get(section, "min", -np.inf), block.get(section, "max", np.inf)
     largest = np.maximum(*(np.where(np.isfinite(end), np.abs(end), 0.0) for end in (low, high)))
     return low - rounding * largest, high + rounding * largest
@@ -61,7 +61,7 @@ def order(block: FileBlock) -> Bools:
 
 
 def spread(block: FileBlock) -> Bools:
-    """The mean lies between the extremes, the deviation below half of their distance."""
+    """The mean lies between the extremes, and the standard deviation is at most half of their distance."""
     wrong = block.none()
     for section in (*TENSORS, "activations"):
         low, high = block.get(section, "min", -np.inf), block.get(section, "max", np.inf)
@@ -72,12 +72,12 @@ def spread(block: FileBlock) -> Bools:
 
 
 def nothing(block: FileBlock) -> Bools:
-    """Packing alone proves it: no words among the numbers, lists as long as they were."""
+    """Packing alone proves the check: there are no words among the numbers, and lists have the known lengths."""
     return block.none()
 
 
 def dtype(block: FileBlock) -> Bools:
-    """No extreme is beyond the largest number of its type."""
+    """No extreme exceeds the largest number of its type."""
     wrong = block.none()
     for section in (*TENSORS, "activations"):
         largest = block.layout.largest.get(section, np.inf) * (1 + limit(tensors.dtype, "rounding"))
@@ -86,7 +86,7 @@ def dtype(block: FileBlock) -> Bools:
 
 
 def norm(block: FileBlock) -> Bools:
-    """The sum of squares follows from size, mean and deviation; no element is beyond the norm."""
+    """The sum of squares follows from size, mean and standard deviation; no element exceeds the norm."""
     wrong = block.none()
     precision = limit(norms.norm, "precision")
     for section, field in norms.NORMS.items():
@@ -106,7 +106,7 @@ def norm(block: FileBlock) -> Bools:
 
 
 def second_moment(block: FileBlock) -> Bools:
-    """The sum of squared deviations is size times variance, with the population's convention."""
+    """The sum of squared deviations is size times variance, in the population's convention."""
     wrong = block.none()
     precision, exact = (limit(norms.second_moment, name) for name in ("precision", "exact"))
     for section in norms.NORMS:
@@ -139,7 +139,7 @@ def relative(block: FileBlock) -> Bools:
 
 
 def histogram(block: FileBlock) -> Bools:
-    """Bins go up within the extremes and count every element."""
+    """Bins ascend within the extremes and count every element."""
     wrong = block.none()
     for section in histograms.SECTIONS:
         if block.has(section, "counts"):

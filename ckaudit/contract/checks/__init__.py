@@ -1,7 +1,7 @@
-"""What one checkpoint can never truthfully say: values that contradict each other or the definition of their field.
+"""Contradictions within one checkpoint: values that contradict each other or the definition of their field.
 
-Each check is a function `CheckInput -> findings`, entered by the decorator `check`; the modules of this folder are walked.
-A check must be cheap where nothing is wrong: it looks at whole columns first, and at single tensors only to name them.
+Each check is a function `CheckInput -> findings`, registered by the decorator `check`; the modules of this folder are imported. A
+check must be cheap if nothing is wrong: it tests whole columns first, and single tensors only to name them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,18 +22,18 @@ PointerParts = tuple[str | int, ...]
 
 
 class CheckInput(Struct, frozen=True):
-    """One checkpoint under examination: its typed form, and its sections turned to columns."""
+    """One checkpoint under examination: its typed form, and its sections as columns."""
 
     file: str
     document: Checkpoint
     tables: dict[str, SectionColumns]
 
     def table(self, section: str) -> SectionColumns:
-        """Return a section's columns; a section that is not recorded has none."""
+        """Return a section's columns; an unrecorded section has none."""
         return self.tables.get(section, EMPTY)
 
     def entries(self, section: str) -> Mapping[str, Any]:
-        """Return the entries of a section by name, however the document holds them: none where it is not recorded."""
+        """Return the entries of a section by name, for any form of the document; empty if it is not recorded."""
         section_entries = getattr(self.document, section)
         if section_entries is UNSET or isinstance(section_entries, dict):
             return section_entries or {}
@@ -42,13 +42,13 @@ class CheckInput(Struct, frozen=True):
     def find(
         self, kind: ViolationKind, place: PointerParts, expected: str, found: object, *, where: str | None = None
     ) -> Finding:
-        """Make a finding of a value that cannot be.
+        """Return a finding on a value that cannot be.
 
         Args:
             kind: What is wrong.
             place: Keys and indices that lead to the value.
-            expected: What it should have been, in words.
-            found: What it is.
+            expected: The expected value, in words.
+            found: The actual value.
             where: The tensor, layer or scalar; default: the second key.
         """
         shown = f"{found:.6g}" if isinstance(found, float) else str(found)
@@ -76,7 +76,7 @@ class MeaningCheck(Struct, frozen=True, eq=False):
 
     @property
     def members(self) -> frozenset[str]:
-        """The members of a checkpoint that it looks at."""
+        """The members of a checkpoint that it reads."""
         return frozenset(path.split(".")[0] for path in self.reads)
 
 
@@ -84,11 +84,11 @@ _CHECKS: list[MeaningCheck] = []
 
 
 def check(*kinds: ViolationKind, reads: tuple[str, ...]) -> Callable[[CheckFunction], CheckFunction]:
-    """Enter a function into the list of checks.
+    """Register a function as a check.
 
     Args:
         kinds: Every kind of violation the function can yield.
-        reads: Paths of the fields it looks at, such as "weights.*.percentiles".
+        reads: Paths of the fields it reads, such as "weights.*.percentiles".
     """
 
     def enter(function: CheckFunction) -> CheckFunction:
@@ -107,17 +107,17 @@ def checks() -> tuple[MeaningCheck, ...]:
 
 @cache
 def checks_of(recorded: frozenset[str]) -> tuple[MeaningCheck, ...]:
-    """Return the checks that look at any of the members a checkpoint has."""
+    """Return the checks that read any of a checkpoint's members."""
     return tuple(meaning_check for meaning_check in checks() if meaning_check.members & recorded)
 
 
 def recorded_members(document: Struct) -> frozenset[str]:
-    """Return the names of a document's members that were recorded."""
+    """Return the names of a document's recorded members."""
     members = zip(document.__struct_fields__, astuple(document), strict=True)
     return frozenset([name for name, value in members if value is not UNSET])
 
 
 def run_checks(subject: CheckInput) -> list[Finding]:
-    """Return what all checks find in one checkpoint."""
+    """Return the findings of all checks in one checkpoint."""
     applicable = checks_of(recorded_members(subject.document))
     return [finding for meaning_check in applicable for finding in meaning_check.function(subject)]

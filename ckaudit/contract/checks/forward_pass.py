@@ -71,7 +71,7 @@ def percentiles(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Find
     reads=tuple(f"activations.*.{name}" for name in ("dead_units", "units", "shape", "nonfinite_count", "sampled")),
 )
 def units(subject: CheckInput) -> Iterator[Finding]:
-    """Dead units are some of all units, which are the last size of the shape."""
+    """Dead units are at most all units, which are the last size of the shape."""
     table = subject.table("activations")
     for name, dead, count in table.rows("dead_units", "units"):
         if dead > count:
@@ -123,12 +123,12 @@ def _layers(subject: CheckInput) -> list[tuple[str, AttentionStats]]:
     reads=tuple(f"attention.*.{name}" for name in (*ARRAYS[:2], "max_attn_per_head", "keys")),
 )
 def entropy(subject: CheckInput, *, precision: float = 2e-2) -> Iterator[Finding]:
-    r"""Bounds that the definition of entropy gives.
+    r"""Entropies are within the bounds of their definition.
 
     $$0 \le H \le \log K, \qquad \frac{H}{\log K} \le H_\text{norm}, \qquad e^{-H} \le \max p$$
 
-    The second holds since no query sees more than K keys; the third since some query has at most the mean entropy, and the
-    largest of its probabilities is at least exp(-H) (Cover & Thomas 2006, theorem 2.6.4 and the min-entropy bound).
+    The second holds because no query sees more than K keys. The third holds because some query has at most the mean entropy, and
+    its largest probability is at least exp(-H) (Cover & Thomas 2006, theorem 2.6.4 and the min-entropy bound).
 
     Args:
         subject: The checkpoint.
@@ -142,7 +142,7 @@ def entropy(subject: CheckInput, *, precision: float = 2e-2) -> Iterator[Finding
 
 
 def _plausible(layer: AttentionStats, limit: float) -> bool:
-    """Tell whether all entropies of a layer keep the bounds, the quick way."""
+    """Tell with a fast test whether all entropies of a layer are within the bounds."""
     entropies: Any = layer.entropy_per_head
     shares: Any = layer.normalized_entropy_per_head or repeat(1.0)
     maxima: Any = layer.max_attn_per_head or repeat(1.0)
@@ -157,7 +157,7 @@ def _plausible(layer: AttentionStats, limit: float) -> bool:
 
 
 def _entropy_of(subject: CheckInput, name: str, layer: AttentionStats, limit: float, precision: float) -> Iterator[Finding]:
-    """Yield the first violation of a layer whose bounds did not hold exactly, if it is beyond the precision."""
+    """Yield the first violation of a layer that exceeds the precision, given that its bounds do not hold exactly."""
     for head, value in _finite(layer, "entropy_per_head"):
         place = ("attention", name, "entropy_per_head", head)
         if not -precision <= value <= limit * (1 + precision) + precision:
@@ -183,7 +183,7 @@ def _finite(layer: AttentionStats, field: str) -> list[tuple[int, float]]:
 
 @check(kinds.MOE_COUNTS, reads=("moe.*.counts", "moe.*.routed", "moe.*.dropped"))
 def counts(subject: CheckInput, *, rounding: float = 1e-3) -> Iterator[Finding]:
-    """Experts received all that was routed, or all that was not dropped; no more is dropped than routed.
+    """Experts receive all routed assignments, or all that are not dropped; at most all routed ones are dropped.
 
     Args:
         subject: The checkpoint.
@@ -206,7 +206,7 @@ def counts(subject: CheckInput, *, rounding: float = 1e-3) -> Iterator[Finding]:
 
 @check(kinds.ROUTER_PROBABILITY, reads=("moe.*.router_probability", "moe.*.counts"))
 def probabilities(subject: CheckInput, *, rounding: float = 2e-2) -> Iterator[Finding]:
-    """A router gives each expert that is counted a probability, all of them 1 in sum.
+    """A router gives each counted expert a probability, and they sum to 1.
 
     Args:
         subject: The checkpoint.
@@ -231,7 +231,7 @@ def load_balance(subject: CheckInput, *, precision: float = 5e-2) -> Iterator[Fi
 
     $$E \sum_i f_i P_i$$
 
-    Where each token has k experts, some count the share of tokens in f, which makes it k times as large.
+    With k experts per token, some trainers count shares of tokens in f, which makes it k times as large.
 
     Args:
         subject: The checkpoint.
@@ -250,9 +250,9 @@ def load_balance(subject: CheckInput, *, precision: float = 5e-2) -> Iterator[Fi
 
 
 def _load_balance(layer: MoeStats) -> tuple[float, float] | None:
-    """Return the loss with shares of assignments, and with shares of tokens at most; None where it is not known.
+    """Return the loss with shares of assignments, and its upper bound with shares of tokens; None if unknown.
 
-    A token's experts are all different, so that no expert has more assignments than there are tokens: that bounds k.
+    The experts of a token differ, so no expert has more assignments than there are tokens, which bounds k.
     """
     received, shares = _numbers(layer.counts), _numbers(layer.router_probability)
     total = sum(received)
@@ -265,5 +265,5 @@ def _load_balance(layer: MoeStats) -> tuple[float, float] | None:
 
 
 def _numbers(values: Any) -> list[float]:
-    """Return a list of finite numbers; an empty one where it is not recorded, or where one of them is a word."""
+    """Return a list of finite numbers; an empty one if it is not recorded, or if an element is a word."""
     return [] if not values or any(isinstance(value, str) for value in values) else values

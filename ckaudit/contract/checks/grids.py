@@ -1,4 +1,4 @@
-"""Sampled grids: rectangles of at most 32 by 32 whose elements the tensor, or a probability, can have."""
+"""Sampled grids: rectangles of at most 32 by 32 with elements that the tensor, or a probability, can have."""
 
 import math
 from binascii import Error, a2b_base64
@@ -29,7 +29,7 @@ def tensor_grid(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Find
 
     Args:
         subject: The checkpoint.
-        rounding: Relative error, of the largest element: a grid has four digits.
+        rounding: Error relative to the largest element: a grid has four digits.
     """
     for section in SECTIONS:
         table = subject.table(section)
@@ -52,7 +52,7 @@ def tensor_grid(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Find
 
 
 def _within(subject: CheckInput, place: PointerParts, grid: Any, shape: list[int] | None) -> Iterator[Finding]:
-    """A matrix gives at most its own number of rows and columns; other tensors may be flattened in any way."""
+    """A grid of a matrix has at most the matrix's rows and columns; other tensors may be flattened in any way."""
     if shape is None or len(shape) != 2:
         return
     rows, columns = grid.shape if isinstance(grid, PackedGrid) else (len(grid), max(map(len, grid), default=0))
@@ -70,7 +70,7 @@ def _within(subject: CheckInput, place: PointerParts, grid: Any, shape: list[int
     reads=tuple(f"attention.*.{name}" for name in (*QK_GRIDS, "heads")),
 )
 def attention_grid(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
-    """A grid of probabilities is one: each within 0 to 1, and no query gives more than 1 to the sampled keys.
+    """A grid of probabilities holds values from 0 to 1, and each row of sampled keys sums to at most 1.
 
     Args:
         subject: The checkpoint.
@@ -92,7 +92,7 @@ def attention_grid(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[F
 
 
 def _probabilities(subject: CheckInput, place: PointerParts, grid: Any, rounding: float) -> Iterator[Finding]:
-    """Judge the elements of one grid of probabilities, then the sum of each of its rows."""
+    """Check the elements of one grid of probabilities, then the sum of each row."""
     if _plausible(grid, rounding) or (ends := _ends(grid)) is None:
         return
     wrong = ends[0] if ends[0] < -rounding else ends[1] if ends[1] > 1 + rounding else None
@@ -103,7 +103,7 @@ def _probabilities(subject: CheckInput, place: PointerParts, grid: Any, rounding
 
 
 def _plausible(grid: Any, rounding: float) -> bool:
-    """Tell whether no element is negative and no row sums above 1: then no element is above 1 either."""
+    """Tell whether no element is negative and no row sums above 1; then no element exceeds 1 either."""
     try:
         return bool(min(map(min, grid)) >= 0 and max(map(sum, grid)) <= 1 + rounding)
     except (TypeError, ValueError):  # packed, words among the numbers, or an empty row
@@ -114,12 +114,12 @@ def _total(row: list[Any]) -> float:
     """Return the sum of the finite numbers of a row."""
     try:
         return float(sum(row))
-    except TypeError:  # words for what is not finite
+    except TypeError:  # words for non-finite numbers
         return total(value for value in row if isinstance(value, float))
 
 
 def _ends(grid: Any) -> tuple[float, float] | None:
-    """Return the smallest and largest finite element, or None where there is none."""
+    """Return the smallest and the largest finite element; None if there is none."""
     if isinstance(grid, PackedGrid):
         return None if isinstance(grid.min, str) or isinstance(grid.max, str) else (grid.min, grid.max)
     try:
@@ -133,13 +133,13 @@ def _ends(grid: Any) -> tuple[float, float] | None:
 
 
 def _shape(subject: CheckInput, place: PointerParts, grid: Any, dimensions: int) -> Iterator[Finding]:
-    """Judge whether a grid is a rectangle that is small enough.
+    """Check whether a grid is a rectangle that is small enough.
 
     Args:
         subject: The checkpoint.
-        place: Where the grid stands.
+        place: Path of the grid.
         grid: The grid, nested or packed.
-        dimensions: Sizes that a packed grid must give: 2, or 3 where it holds all heads.
+        dimensions: Number of dimensions of a packed grid: 2, or 3 if it holds all heads.
     """
     if isinstance(grid, PackedGrid):
         yield from _packing(subject, place, grid, dimensions)
@@ -152,7 +152,7 @@ def _shape(subject: CheckInput, place: PointerParts, grid: Any, dimensions: int)
 
 
 def _packing(subject: CheckInput, place: PointerParts, grid: PackedGrid, dimensions: int) -> Iterator[Finding]:
-    """Judge whether the bytes of a packed grid are there, one for each element."""
+    """Check whether the bytes of a packed grid are complete, one per element."""
     if len(grid.shape) != dimensions or max(grid.shape[-2:], default=0) > GRID_SIZE:
         expected = f"{dimensions} sizes, the last two at most {GRID_SIZE}"
         yield subject.find(kinds.GRID_SHAPE, (*place, "shape"), expected, str(grid.shape))

@@ -1,4 +1,4 @@
-"""The head of a checkpoint: its step, session and rank against the file name, its time, its events."""
+"""The head of a checkpoint: step, session and rank compared with the file name, time, and events."""
 
 from collections.abc import Iterator
 
@@ -42,7 +42,7 @@ def time(subject: CheckInput, *, latest: float = 4102444800.0) -> Iterator[Findi
 
 @check(kinds.EVENT_AFTER_STEP, kinds.EVENT_WITHOUT_TRIGGER, kinds.TRIGGER_TWICE, reads=("event_step", "step", "triggers"))
 def event(subject: CheckInput) -> Iterator[Finding]:
-    """An event comes before the checkpoint it asked for, and its trigger is named."""
+    """An event comes before the checkpoint that it triggers, and its trigger is named."""
     document = subject.document
     triggers = document.triggers or []
     if len(set(triggers)) != len(triggers):

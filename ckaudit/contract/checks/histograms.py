@@ -1,4 +1,4 @@
-"""Histograms: bins in order, as many counts as bins, all elements counted, none where there is none."""
+"""Histograms: ascending bins, as many counts as bins, all elements counted, and none outside the extremes."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -34,7 +34,7 @@ def histogram(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Findin
 
     Args:
         subject: The checkpoint.
-        rounding: Relative error of edges and extremes, of the largest of them: numbers of four digits differ by up to 1e-3.
+        rounding: Error of edges and extremes relative to the largest of them: numbers of four digits differ by up to 1e-3.
     """
     for section in SECTIONS:
         table = subject.table(section)
@@ -52,9 +52,9 @@ def histogram(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Findin
 
 
 def totals(subject: CheckInput, section: str, table: SectionColumns) -> tuple[Sequence[float], Sequence[float]]:
-    """Return the fewest and the most elements that each histogram can have counted."""
+    """Return the smallest and the largest total that each histogram can have."""
     if section == "activations":
-        # Elements that are not finite may be among those looked at: no total is too small.
+        # Non-finite elements may be among the sampled ones, so no total is too small.
         both = zip(*(table.columns.get(name, (UNSET,) * len(table.names)) for name in ("sampled", "shape")), strict=True)
         max_totals = [(inf if shape is UNSET else prod(shape)) if sampled is UNSET else sampled for sampled, shape in both]
         return [0.0] * len(max_totals), max_totals
@@ -74,7 +74,7 @@ def totals(subject: CheckInput, section: str, table: SectionColumns) -> tuple[Se
 def _all_fit(
     column: Column, lows: Sequence[float], highs: Sequence[float], smallest: Sequence[float], largest_values: Sequence[float]
 ) -> bool:
-    """Tell whether all histograms are equal bins from minimum to maximum that count every element: the usual case."""
+    """Tell whether all histograms have equal bins within the extremes that count every element: the usual case."""
     try:
         for shown, low, high, fewest, largest in zip(column, lows, highs, smallest, largest_values, strict=True):
             bins, counts = shown.bins, shown.counts
@@ -92,13 +92,13 @@ def _all_fit(
 def _judge(
     subject: CheckInput, place: tuple[str, str, str], shown: Histogram, limits: list[float], rounding: float
 ) -> Iterator[Finding]:
-    """Judge one histogram: the order of its bins, then their number, then what they count.
+    """Check one histogram: the order of its bins, then their number, then their counts.
 
     Args:
         subject: The checkpoint.
-        place: Where the histogram stands.
+        place: Path of the histogram.
         shown: The histogram.
-        limits: Fewest and most elements it can have counted, smallest and largest element.
+        limits: Smallest and largest total, smallest and largest element.
         rounding: Relative error of edges and extremes.
     """
     bins = shown.bins
@@ -120,7 +120,7 @@ def _judge(
 def _judge_counts(
     subject: CheckInput, place: tuple[str, str, str], shown: Histogram, limits: list[float], rounding: float
 ) -> Iterator[Finding]:
-    """Judge where a histogram counts and how much in all; the arguments are those of `_judge`."""
+    """Check the positions and the total of a histogram's counts; the arguments are those of `_judge`."""
     min_total, max_total, low, high = limits
     edges = edges_of(shown)
     counts: list[Any] = shown.counts
@@ -132,14 +132,14 @@ def _judge_counts(
             return
     total = sum(counts)
     covered = edges[0] <= low + slack and edges[-1] >= high - slack
-    # Bins that do not reach the extremes may leave elements out; none may count more than there are.
+    # Bins that do not reach the extremes may miss elements; no histogram may count more than there are.
     if total > max_total or (total < min_total and covered):
         expected = f"{max_total:.6g} in sum" if min_total == max_total else f"{min_total:.6g} to {max_total:.6g} in sum"
         yield subject.find(kinds.COUNTS_TOTAL, (*place, "counts"), expected, float(total))
 
 
 def edges_of(shown: Histogram) -> list[float]:
-    """Return the n+1 edges of a histogram, whichever way its bins are written. Shape (n+1,).
+    """Return the n+1 edges of a histogram for any form of its bins. Shape (n+1,).
 
     >>> edges_of(Histogram(bins=[1.0, 2.0, 3.0], counts=[4, 5, 6]))
     [0.5, 1.5, 2.5, 3.5]

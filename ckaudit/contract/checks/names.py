@@ -1,4 +1,4 @@
-"""Names that lead somewhere: tied tensors, hashes, paths left out, the rank of a part; and the path of every field."""
+"""Names that refer to something: tied tensors, hashes, omitted paths, the rank of a shard; and the path of every field."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ UNDIVIDED = (BinRange, Histogram, PackedGrid)
     reads=("weights.*.tied_to", "parity.worst_tensor", "parity.gradient_worst_tensor", "optimizer.trainable_without_optimizer"),
 )
 def tensor_name(subject: CheckInput) -> Iterator[Finding]:
-    """A tensor that is named is there; only a whole list of weights can say so."""
+    """A named tensor exists; only a complete list of weights can show that."""
     document = subject.document
     weights = subject.entries("weights")
     named: list[tuple[PointerParts, str]] = [
@@ -53,7 +53,7 @@ def tensor_name(subject: CheckInput) -> Iterator[Finding]:
     ),
 )
 def hashes(subject: CheckInput) -> Iterator[Finding]:
-    """A tensor's hash is algorithm:hex; the others may have any form but none at all."""
+    """The hash of a tensor is algorithm:hex; other hashes may have any form but must not be empty."""
     document = subject.document
     for section in ("weights", "gradients"):
         for name, value in subject.table(section).recorded("hash"):
@@ -82,7 +82,7 @@ TEXTS: tuple[PointerParts, ...] = (
 
 @check(kinds.EMPTY_TEXT, reads=tuple(".".join(map(str, place)) for place in TEXTS))
 def text(subject: CheckInput) -> Iterator[Finding]:
-    """A name that is given names something."""
+    """A name is not empty."""
     for place in TEXTS:
         value: object = subject.document
         for key in place:
@@ -93,14 +93,14 @@ def text(subject: CheckInput) -> Iterator[Finding]:
 
 @check(kinds.LEFT_OUT_PATH, reads=("left_out",))
 def left_out(subject: CheckInput) -> Iterator[Finding]:
-    """What a budget left out is named by a path of the contract."""
+    """A field that a budget leaves out is named by a path of the contract."""
     for index, path in enumerate(subject.document.left_out or []):
         if not _known(path):
             yield subject.find(kinds.LEFT_OUT_PATH, ("left_out", index), "a path such as weights.*.histogram", path)
 
 
 def _known(path: str) -> bool:
-    """Tell whether a path, with * or a tensor's name in the middle, leads to a field or a whole section."""
+    """Tell whether a path, with * or a tensor's name in the middle, refers to a field or a whole section."""
     first, _, rest = path.partition(".")
     last = rest.rpartition(".")[2]
     known = fields()
@@ -113,7 +113,7 @@ def _known(path: str) -> bool:
 
 @check(kinds.PLACEMENT, reads=("weights.*.placement", "gradients.*.placement", "rank"))
 def placement(subject: CheckInput) -> Iterator[Finding]:
-    """A part of a tensor is described in the file of a rank, never in the merged one."""
+    """A shard of a tensor is described in a per-rank file, never in the merged one."""
     if subject.document.rank is not UNSET:
         return
     for section in ("weights", "gradients"):
@@ -124,9 +124,9 @@ def placement(subject: CheckInput) -> Iterator[Finding]:
 
 @cache
 def fields() -> dict[str, str]:
-    """Return the meaning of each field by its path; histograms and grids are read whole.
+    """Return the meaning of each field by its path; histograms and grids count as single fields.
 
-    In a path `*` stands for the name of a tensor, layer or probe, and `[]` for an index.
+    In a path, `*` stands for the name of a tensor, layer or probe, and `[]` for an index.
 
     >>> fields()["optimizer.groups[].weight_decay"]
     'Weight decay.'
@@ -147,7 +147,7 @@ def _paths(kind: type[Struct], prefix: str) -> list[tuple[str, str]]:
 
 
 def _struct(hint: Any, between: str = "") -> tuple[type[Struct] | None, str]:
-    """Return the object that a field holds, one or many, and what stands for its name or index in a path."""
+    """Return the struct inside a field, and the placeholder of its name or index in a path."""
     origin, inner = get_origin(hint), get_args(hint)
     if isinstance(hint, type) and not inner:
         return (hint, between) if issubclass(hint, Struct) else (None, "")
@@ -161,7 +161,7 @@ def _struct(hint: Any, between: str = "") -> tuple[type[Struct] | None, str]:
 
 
 def _meaning(hint: Any) -> str:
-    """Return the description of a field: the one nearest to it."""
+    """Return the description of a field; of nested ones the outermost."""
     for part in getattr(hint, "__metadata__", ()):
         if part.description:
             return str(part.description)

@@ -1,4 +1,4 @@
-"""Norms of a tensor against its moments, its extremes and each other."""
+"""Norms of a tensor compared with its moments, its extremes and each other."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,7 @@ NORMS = {"weights": "frobenius_norm", "gradients": "norm"}
     ),
 )
 def norm(subject: CheckInput, *, precision: float = 2e-2) -> Iterator[Finding]:
-    r"""The sum of squares follows from size, mean and population deviation.
+    r"""The sum of squares follows from size, mean and population standard deviation.
 
     $$\lVert w \rVert^2 = n (\mu^2 + \sigma^2)$$
 
@@ -46,14 +46,14 @@ def norm(subject: CheckInput, *, precision: float = 2e-2) -> Iterator[Finding]:
             square = length * length
             if square * lower <= size * (mean * mean + std * std) <= square * upper and -length <= low and high <= length:
                 continue
-            # Without moments and extremes there is nothing to compare a norm with.
+            # A norm without moments and extremes cannot be compared.
             is_alone = mean + std != mean + std and not low and not high
             if length == length and not is_alone and _whole(subject, section, name):  # noqa: PLR0124  not NaN
                 yield from _norm_of(subject, (section, name, field), (size, mean, std, low, high), length, precision)
 
 
 def numels(subject: CheckInput, section: str) -> Sequence[float]:
-    """Return the number of elements of each tensor of a section, NaN where nothing tells it."""
+    """Return the number of elements of each tensor of a section, NaN if unknown."""
     table, weights = subject.table(section), subject.table("weights")
     if "numel" in table.plain:
         return table.numbers("numel", math.nan)
@@ -65,7 +65,7 @@ def numels(subject: CheckInput, section: str) -> Sequence[float]:
 
 
 def _whole(subject: CheckInput, section: str, name: str) -> bool:
-    """Tell whether all statistics of an entry are of the same elements: all finite, none on another rank."""
+    """Tell whether all statistics of an entry cover the same elements: all finite, none on another rank."""
     entry = subject.entries(section)[name]
     return entry.nonfinite_count in (UNSET, 0) and entry.placement in (UNSET, "replicated")
 
@@ -73,19 +73,19 @@ def _whole(subject: CheckInput, section: str, name: str) -> bool:
 def _norm_of(
     subject: CheckInput, place: tuple[str, ...], numbers: tuple[float, ...], length: float, precision: float
 ) -> Iterator[Finding]:
-    """Yield what is wrong with one norm, if it is wrong by either convention of the deviation.
+    """Yield what is wrong with one norm, if it is wrong for both conventions of the standard deviation.
 
     Args:
         subject: The checkpoint.
-        place: Where the norm stands.
-        numbers: Number of elements, mean, deviation, smallest and largest element; NaN where not recorded.
+        place: Path of the norm.
+        numbers: Number of elements, mean, standard deviation, smallest and largest element; NaN if not recorded.
         length: The norm.
         precision: Relative error of the norm.
     """
     size, mean, std, low, high = numbers
     largest = max(-low, high, low, -high)
     full = math.sqrt(size * (mean * mean + std * std)) if size == size else math.nan  # noqa: PLR0124  not NaN
-    # The other convention, dividing by n - 1, gives a deviation that makes the norm a little smaller.
+    # A standard deviation of the other convention, with n - 1, corresponds to a slightly smaller norm.
     other = math.sqrt(size * mean * mean + max(size - 1, 0) * std * std) if full == full else full  # noqa: PLR0124
     if length < other * (1 - precision) or length > full * (1 + precision):
         yield subject.find(kinds.NORM_AND_MOMENTS, place, f"{full:.6g}, by numel, mean and std", length)
@@ -97,11 +97,11 @@ def _norm_of(
 
 @check(kinds.SPECTRAL_ABOVE_FROBENIUS, reads=("weights.*.spectral_norm", "weights.*.frobenius_norm"))
 def spectral(subject: CheckInput, *, precision: float = 1e-2) -> Iterator[Finding]:
-    """The largest singular value is at most the root sum of squares of all of them.
+    """The largest singular value is at most the root sum of squares of all singular values.
 
     Args:
         subject: The checkpoint.
-        precision: Relative error. Power iteration only ever comes from below; both norms may be bfloat16 (0.4 %).
+        precision: Relative error. Power iteration converges from below; both norms may be bfloat16 (0.4 %).
     """
     for name, sigma, frobenius in subject.table("weights").rows("spectral_norm", "frobenius_norm"):
         if sigma > frobenius * (1 + precision):
@@ -120,7 +120,7 @@ def second_moment(subject: CheckInput, *, precision: float = 1e-2, exact: float 
     Args:
         subject: The checkpoint.
         precision: Relative error of m2: std may be bfloat16 (0.4 %), and is squared.
-        exact: Relative error below which m2 shows which convention std follows: float32 sums are good to 1e-6.
+        exact: Relative error below which m2 shows the convention of std: float32 sums are good to 1e-6.
     """
     for section in NORMS:
         table = subject.table(section)
@@ -170,7 +170,7 @@ def relative(subject: CheckInput, *, precision: float = 2e-2) -> Iterator[Findin
     reads=("weight_deltas.*.norm", "weight_deltas.*.moved", "step", "optimizer.found_inf"),
 )
 def movement(subject: CheckInput) -> Iterator[Finding]:
-    """Weights do not move before the first update, nor where the scaler skipped it."""
+    """Weights do not move before the first update, nor if the scaler skipped it."""
     document = subject.document
     skipped = document.optimizer is not UNSET and document.optimizer.found_inf is True
     if document.step and not skipped:

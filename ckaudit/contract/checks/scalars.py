@@ -1,4 +1,4 @@
-"""Single numbers of a step: the optimizer, perplexities, and values by catalogue name, against the rest of the file."""
+"""Single numbers of a step: optimizer, perplexities, and values by catalogue name, compared with the rest of the file."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -56,14 +56,14 @@ def group(subject: CheckInput) -> Iterator[Finding]:
 
 
 def _state(subject: CheckInput) -> OptimizerState:
-    """Return what the file says of the optimizer, an empty state where it says nothing."""
+    """Return the optimizer's state in the file, or an empty state if it has none."""
     state = subject.document.optimizer
     return OptimizerState() if state is UNSET else state
 
 
 @check(kinds.EMPTY_GROUPS, reads=("optimizer.groups[].tensors", "weight_deltas.*.norm"))
 def group_tensors(subject: CheckInput) -> Iterator[Finding]:
-    """Where all groups are empty, nothing moves."""
+    """If all groups are empty, no tensor moves."""
     groups = _state(subject).groups or []
     if groups and all(group.tensors == 0 for group in groups):
         moved = next((name for name, norm in subject.table("weight_deltas").rows("norm") if norm > 0), None)
@@ -78,13 +78,13 @@ def group_tensors(subject: CheckInput) -> Iterator[Finding]:
     reads=("optimizer.clip_norm", "optimizer.clip_coefficient", "gradients.*.norm", "gradients_source", "scalars"),
 )
 def clipping(subject: CheckInput, *, precision: float = 5e-2) -> Iterator[Finding]:
-    r"""Clipping by global norm scales gradients by a coefficient that limit and norm give (Pascanu et al. 2013, algorithm 1).
+    r"""Clipping by global norm scales gradients by a coefficient from limit and norm (Pascanu et al. 2013, algorithm 1).
 
     $$c = \min(1, \text{clip\_norm} / \lVert g \rVert)$$
 
     Args:
         subject: The checkpoint.
-        precision: Relative error: norms in bfloat16 (0.4 %), and summed in another order by sharded trainers.
+        precision: Relative error: norms in bfloat16 (0.4 %), and another summation order of sharded trainers.
     """
     state = _state(subject)
     limit, coefficient = state.clip_norm, state.clip_coefficient
@@ -93,7 +93,7 @@ def clipping(subject: CheckInput, *, precision: float = 5e-2) -> Iterator[Findin
     norm = (subject.document.scalars or {}).get("grad_global_norm")
     if isinstance(coefficient, float) and isinstance(norm, float) and norm > 0:
         expected = min(1.0, limit / norm)
-        # Read after clipping, the norm is the limit itself and tells nothing.
+        # A norm read after clipping is the limit itself and shows nothing.
         if abs(coefficient - expected) > precision and norm > limit * (1 + precision):
             place: PointerParts = ("optimizer", "clip_coefficient")
             yield subject.find(kinds.CLIP_AND_NORM, place, f"{expected:.6g}, clip_norm over grad_global_norm", coefficient)
@@ -104,7 +104,7 @@ def clipping(subject: CheckInput, *, precision: float = 5e-2) -> Iterator[Findin
 
 
 def root_sum_square(subject: CheckInput) -> float | None:
-    """Return the norm of all gradients together, None where one of them was not recorded, is not finite or is a part."""
+    """Return the norm of all gradients together; None if one is not recorded, not finite, or a shard."""
     table = subject.table("gradients")
     if "norm" not in table.plain or any(where != "replicated" for _, where in table.recorded("placement")):
         return None
@@ -121,15 +121,15 @@ def validation(subject: CheckInput) -> Iterator[Finding]:
 
 @check(kinds.PERPLEXITY_AND_LOSS, kinds.PERPLEXITY_BELOW_ONE, reads=("scalars", "loss"))
 def training(subject: CheckInput, *, averaging: float = 0.1) -> Iterator[Finding]:
-    """train_ppl is exp of train_loss_ema (M05); trainers also take it of the raw loss, or of a mean over some steps.
+    """train_ppl is exp of train_loss_ema (M05); trainers also use the raw loss, or a mean over some steps.
 
-    So it may lie anywhere between exp of the two, as for the rule CLM001, which sees the losses of other steps as well and is
-    stricter for that. Without the average, nothing bounds it.
+    So it may lie anywhere between exp of the two. The rule CLM001 also sees the losses of other steps and is therefore stricter.
+    Without the average, nothing bounds it.
 
     Args:
         subject: The checkpoint.
-        averaging: How far a mean over other steps may lie beyond both losses, relative above 1 and absolute below. Another
-            base is further off: 2 by 31 % of the loss, 10 by 130 %.
+        averaging: How far a mean over other steps may lie outside both losses, relative above 1 and absolute below. Another base
+            deviates more: 2 by 31 % of the loss, 10 by 130 %.
     """
     values = subject.document.scalars or {}
     average = values.get("train_loss_ema")
@@ -153,16 +153,16 @@ def _judged(
     beyond: float = 0.0,
     rounding: float = 1e-2,
 ) -> Iterator[Finding]:
-    """A perplexity is at least 1, and exp of a loss from the lowest to the highest of those it may be of.
+    """A perplexity is at least 1, and exp of a loss between the lowest and the highest possible one.
 
     Args:
         subject: The checkpoint.
-        place: Where the perplexity stands.
+        place: Path of the perplexity.
         value: The perplexity.
-        losses: In nats per token; what is no number says nothing.
-        beyond: How far its loss may lie beyond all of them, as `rounding`.
-        rounding: Error of a loss, relative above 1 and absolute below: one of bfloat16 is good to 0.4 %. It is more where
-            fewer digits were written.
+        losses: In nats per token; other values than numbers are ignored.
+        beyond: How far its loss may lie outside all of them, relative or absolute like `rounding`.
+        rounding: Error of a loss, relative above 1 and absolute below: bfloat16 is good to 0.4 %. It is larger if fewer digits
+            are written.
     """
     if not isinstance(value, float):
         return
@@ -190,18 +190,18 @@ def _half_step(value: float) -> float:
 
 
 def _values(subject: CheckInput) -> dict[str, float]:
-    """Return the finite scalars; a label after a slash belongs to the name."""
+    """Return the finite scalars; the name includes a label after a slash."""
     return {name: value for name, value in (subject.document.scalars or {}).items() if isinstance(value, float)}
 
 
 @check(kinds.NEGATIVE, kinds.RATE_RANGE, kinds.RATIO_BELOW_ONE, reads=("scalars",))
 def ranges(subject: CheckInput, *, percent: float = 100.5, rounding: float = 1e-6) -> Iterator[Finding]:
-    """Sizes, times and counts are at least 0, rates at most all, a maximum at least its median.
+    """Sizes, times and counts are at least 0, rates at most 100 %, a maximum at least its median.
 
     Args:
         subject: The checkpoint.
-        percent: The largest rate; the catalogue has them in percent, and half a percent is left for rounding.
-        rounding: How far below its bound a float32 sum such as an entropy can end: a few units of 6e-8.
+        percent: Largest rate; the catalogue's unit is percent, and half a percent covers rounding.
+        rounding: How far below its bound a float32 sum such as an entropy can be: a few units of 6e-8.
     """
     for label, value in _values(subject).items():
         name, place = label.partition("/")[0], ("scalars", label)
@@ -230,7 +230,7 @@ def mfu(subject: CheckInput, *, rounding: float = 1e-3) -> Iterator[Finding]:
 
 @check(kinds.STEPS_SEEN, reads=("scalars", "step"))
 def steps_seen(subject: CheckInput) -> Iterator[Finding]:
-    """Updates applied are some of the updates attempted."""
+    """The number of applied updates is at most that of attempted ones."""
     seen = _values(subject).get("steps_seen", 0.0)
     if seen > subject.document.step:
         yield subject.find(kinds.STEPS_SEEN, ("scalars", "steps_seen"), f"at most step {subject.document.step}", seen)
@@ -238,7 +238,7 @@ def steps_seen(subject: CheckInput) -> Iterator[Finding]:
 
 @check(kinds.TOLD_TWICE, reads=("scalars", "loss", "optimizer.loss_scale", "attention.*.normalized_entropy_per_head"))
 def told_twice(subject: CheckInput, *, precision: float = 1e-2) -> Iterator[Finding]:
-    """One fact under two names has one value.
+    """One fact with two names has one value.
 
     Args:
         subject: The checkpoint.
@@ -269,13 +269,13 @@ def told_twice(subject: CheckInput, *, precision: float = 1e-2) -> Iterator[Find
     reads=("scalars", "gradients.*.norm", "gradients.*.placement", "gradients_source", "weights.*.tied_to", "left_out"),
 )
 def global_norm(subject: CheckInput, *, precision: float = 5e-2) -> Iterator[Finding]:
-    r"""The global norm is the root sum of squares over all tensors (F4), so at least that over those recorded.
+    r"""The global norm is the root sum of squares over all tensors (F4), so at least that over the recorded ones.
 
     $$\lVert g \rVert = \sqrt{\sum_p \lVert g_p \rVert^2}$$
 
     Args:
         subject: The checkpoint.
-        precision: Relative error: norms in bfloat16 (0.4 %), and summed in another order by sharded trainers.
+        precision: Relative error: norms in bfloat16 (0.4 %), and another summation order of sharded trainers.
     """
     document = subject.document
     value = _values(subject).get("grad_global_norm")
@@ -287,7 +287,7 @@ def global_norm(subject: CheckInput, *, precision: float = 5e-2) -> Iterator[Fin
         expected = f"at least {total:.6g}, the root sum of squares of the tensors"
         yield subject.find(kinds.GLOBAL_NORM, place, expected, value)
         return
-    # A shared weight counts once or twice, and what was left out is not in the sum.
+    # A shared weight counts once or twice, and omitted tensors are not in the sum.
     whole = weights.names == subject.table("gradients").names and "tied_to" not in weights.columns and not document.left_out
     if whole and value > total * (1 + precision):
         expected = f"{total:.6g}, the root sum of squares of the tensors"

@@ -1,4 +1,4 @@
-"""The small sections: probes, parity, replay, history, ranks and cost, each against itself."""
+"""The small sections: probes, parity, replay, history, ranks and cost, each checked for contradictions within itself."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -13,13 +13,13 @@ from ckaudit.contract.schema.report import Finding
 
 
 def _number(value: Any) -> float | None:
-    """Return a recorded finite number, else None."""
+    """Return a recorded finite number; None for anything else."""
     return float(value) if isinstance(value, (int, float)) else None
 
 
 @check(kinds.PROBE_SHIFT, reads=("probes.*.shift", "probes.*.shifted_by", "probes.*.entropy"))
 def twin(subject: CheckInput) -> Iterator[Finding]:
-    """A moved probe says how it was moved and is named after another, which knows its entropy as well."""
+    """A shifted probe records its shift and is named after another probe; both or neither have an entropy."""
     probes = subject.document.probes or {}
     for name, stats in probes.items():
         original = probes.get(name.removesuffix(".shifted"))
@@ -34,7 +34,7 @@ def twin(subject: CheckInput) -> Iterator[Finding]:
 
 @check(kinds.PARITY, reads=("parity.param_diff", "parity.relative_param_diff"))
 def parity(subject: CheckInput) -> Iterator[Finding]:
-    """Absolute and relative difference are zero together."""
+    """Absolute and relative difference are either both zero or both positive."""
     stats = subject.document.parity
     if stats is UNSET:
         return
@@ -46,7 +46,7 @@ def parity(subject: CheckInput) -> Iterator[Finding]:
 
 @check(kinds.REPLAY, reads=tuple(f"replay.{name}" for name in ("identical", "steps", "first_difference", "loss_diff")))
 def replay(subject: CheckInput) -> Iterator[Finding]:
-    """An identical replay has no difference; one that differs replayed a step at least."""
+    """An identical replay has no difference; a replay that differs has at least one step."""
     stats = subject.document.replay
     if stats is UNSET:
         return
@@ -65,7 +65,7 @@ def replay(subject: CheckInput) -> Iterator[Finding]:
     reads=tuple(f"history.{name}" for name in ("steps", "loss", "learning_rate", "batch_hash", "gradient_norms", "update_norms")),
 )
 def history(subject: CheckInput) -> Iterator[Finding]:
-    """Columns of the black box are equally long, its steps ascend up to this one, its norms and rates are at least 0."""
+    """Columns of the black box have equal lengths, its steps ascend up to this one, and its norms and rates are at least 0."""
     box = subject.document.history
     if box is UNSET:
         return
@@ -85,7 +85,7 @@ def history(subject: CheckInput) -> Iterator[Finding]:
 
 
 def _columns(box: History) -> Iterator[tuple[PointerParts, list[Any]]]:
-    """Yield place and values of each recorded column of the black box."""
+    """Yield path and values of each recorded column of the black box."""
     for name in ("loss", "learning_rate", "batch_hash"):
         if not isinstance(values := getattr(box, name), UnsetType):
             yield ("history", name), values
@@ -96,11 +96,11 @@ def _columns(box: History) -> Iterator[tuple[PointerParts, list[Any]]]:
 
 @check(kinds.RANK_TIME, reads=tuple(f"rank_facts.{name}" for name in ("step_time", "input_time", "compute_time", "comm_time")))
 def rank_time(subject: CheckInput, *, precision: float = 1e-2) -> Iterator[Finding]:
-    """No part of a step takes longer than the step; parts may overlap, so their sum says nothing.
+    """No part of a step takes longer than the step; parts may overlap, so their sum is not checked.
 
     Args:
         subject: The checkpoint.
-        precision: Relative error of two clocks, of the host and of the device.
+        precision: Relative error between the clocks of host and device.
     """
     facts = subject.document.rank_facts
     if facts is UNSET or (whole := _number(facts.step_time)) is None:
@@ -113,7 +113,7 @@ def rank_time(subject: CheckInput, *, precision: float = 1e-2) -> Iterator[Findi
 
 @check(kinds.COST, reads=("cost.ms", "cost.step_share"))
 def cost(subject: CheckInput) -> Iterator[Finding]:
-    """The time that writing took and its share of a step are zero together."""
+    """The writing time and its share of a step are either both zero or both positive."""
     stats = subject.document.cost
     if stats is UNSET:
         return

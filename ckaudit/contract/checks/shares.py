@@ -61,11 +61,11 @@ def share(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
     ),
 )
 def single_share(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
-    """So is every share that stands alone.
+    """Every single share is within 0 to 1.
 
     Args:
         subject: The checkpoint.
-        rounding: Absolute error, as of any other share.
+        rounding: Absolute error, as for the other shares.
     """
     for place, value in _singles(subject):
         if isinstance(value, (int, float)) and not -rounding <= value <= 1 + rounding:
@@ -73,7 +73,7 @@ def single_share(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Fin
 
 
 def _columns(subject: CheckInput, section: str, names: tuple[str, ...], rounding: float) -> Iterator[Finding]:
-    """Yield the tensors or modules whose share is above 1; the schema keeps it from being negative."""
+    """Yield tensors or modules with a share above 1; the schema excludes negative ones."""
     table = subject.table(section)
     for field in names:
         if field in table.plain and max(table.columns[field]) <= 1:
@@ -84,7 +84,7 @@ def _columns(subject: CheckInput, section: str, names: tuple[str, ...], rounding
 
 
 def _singles(subject: CheckInput) -> Iterator[tuple[PointerParts, Any]]:
-    """Yield the shares that stand alone: of the batch, the optimizer, the probes and among the scalars."""
+    """Yield the single shares: of the batch, the optimizer, the loss function, the probes and among the scalars."""
     document = subject.document
     for section, names in SINGLE_SHARES.items():
         if isinstance(part := getattr(document, section), Struct):
@@ -111,7 +111,7 @@ def similarity(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Findi
 def _arrays(
     subject: CheckInput, fields: tuple[str, ...], ends: tuple[float, float], kind: ViolationKind, expected: str
 ) -> Iterator[Finding]:
-    """Yield the first number of each per-head array that lies outside its range.
+    """Yield the first number of each per-head array that is out of range.
 
     Args:
         subject: The checkpoint.

@@ -1,4 +1,4 @@
-"""Extremes, percentiles and moments of one tensor against each other."""
+"""Extremes, percentiles and moments of one tensor compared with each other."""
 
 import math
 from collections.abc import Iterator
@@ -27,8 +27,8 @@ def order(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
 
     Args:
         subject: The checkpoint.
-        rounding: Relative error of a percentile against an extreme. Percentiles have four digits: two numbers so rounded
-            differ by at most 1e-3 of their size.
+        rounding: Relative error between a percentile and an extreme. Percentiles have four digits: two numbers rounded so differ
+            by at most 1e-3 of their size.
     """
     for section in SECTIONS:
         table = subject.table(section)
@@ -44,28 +44,28 @@ def order(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
                 if low <= a <= b <= c <= d <= e <= f <= g <= high and d not in (0.5, 50.0):
                     continue
             except TypeError:
-                pass  # not recorded, or with words for what is not finite
+                pass  # not recorded, or with words for non-finite numbers
             yield from _order_of(subject, section, name, low, values, high, rounding)
 
 
 def _crossed(subject: CheckInput, section: str, name: str, low: float, high: float) -> Finding:
-    """Make the finding of a tensor whose smallest element is above its largest."""
+    """Return the finding on a tensor whose smallest element is above its largest."""
     return subject.find(kinds.MIN_ABOVE_MAX, (section, name, "min"), f"at most max {high:.6g}", low)
 
 
 def _order_of(
     subject: CheckInput, section: str, name: str, low: float, values: list[float | str], high: float, rounding: float
 ) -> Iterator[Finding]:
-    """Yield what is wrong with the order of one tensor's extremes and percentiles, if more than rounding.
+    """Yield what is wrong with the order of one tensor's extremes and percentiles, beyond rounding.
 
     Args:
         subject: The checkpoint.
         section: "weights" or "gradients".
         name: The tensor.
-        low: Smallest element, -inf where not recorded.
-        values: The seven percentiles; UNSET where not recorded.
-        high: Largest element, inf where not recorded.
-        rounding: Relative error of a percentile against an extreme.
+        low: Smallest element, -inf if not recorded.
+        values: The seven percentiles; UNSET if not recorded.
+        high: Largest element, inf if not recorded.
+        rounding: Relative error between a percentile and an extreme.
     """
     if low > high:
         yield _crossed(subject, section, name, low, high)
@@ -86,7 +86,7 @@ def _order_of(
 
 
 def _slack(low: float, high: float, rounding: float) -> float:
-    """Return the absolute error that rounding leaves in elements between `low` and `high`."""
+    """Return the absolute rounding error of elements between `low` and `high`."""
     return rounding * max((abs(bound) for bound in (low, high) if math.isfinite(bound)), default=0.0)
 
 
@@ -96,13 +96,13 @@ def _slack(low: float, high: float, rounding: float) -> float:
     reads=tuple(f"{section}.*.{name}" for section in (*SECTIONS, "activations") for name in ("mean", "std", "min", "max")),
 )
 def spread(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
-    r"""The mean lies between the extremes, and the deviation below Popoviciu's bound.
+    r"""The mean lies between the extremes, and the standard deviation is at most Popoviciu's bound.
 
     $$\sigma \le \frac{\max - \min}{2}$$
 
     Args:
         subject: The checkpoint.
-        rounding: Relative error, of the largest element. A deviation from one pass of float32 sums loses half of the 24
+        rounding: Error relative to the largest element. A standard deviation from one pass of float32 sums loses half of the 24
             bits: about 3e-4 of the mean.
     """
     for section in (*SECTIONS, "activations"):
@@ -121,20 +121,20 @@ def spread(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
 def _spread_of(
     subject: CheckInput, section: str, name: str, numbers: tuple[float, float, float, float], rounding: float
 ) -> Iterator[Finding]:
-    """Yield what is wrong with mean and deviation of one tensor, if more than rounding.
+    """Yield what is wrong with mean and standard deviation of one tensor, beyond rounding.
 
     Args:
         subject: The checkpoint.
-        section: The section it stands in.
+        section: The section of the tensor.
         name: The tensor or module.
-        numbers: Smallest element, mean, largest element, deviation.
-        rounding: Relative error, of the largest element.
+        numbers: Smallest element, mean, largest element, standard deviation.
+        rounding: Error relative to the largest element.
     """
     low, mean, high, std = numbers
     slack = _slack(low, high, rounding)
     if mean < low - slack or mean > high + slack:
         yield subject.find(kinds.MEAN_OUTSIDE, (section, name, "mean"), f"between {low:.6g} and {high:.6g}", mean)
-    # Dividing by n - 1 makes the deviation of two elements larger by the root of two, of more elements by less.
+    # Dividing by n - 1 increases the deviation of two elements by the root of two, that of more elements by less.
     limit = (high - low) / 2
     if std > limit * math.sqrt(2) * (1 + rounding) + slack:
         yield subject.find(kinds.STD_ABOVE_RANGE, (section, name, "std"), f"at most {limit:.6g}, half of the range", std)
@@ -151,11 +151,11 @@ def _spread_of(
     ),
 )
 def size(subject: CheckInput) -> Iterator[Finding]:
-    """The number of elements is the product of the shape; no more of them are sampled, or not finite."""
+    """The number of elements is the product of the shape, and at least the numbers of sampled and of non-finite ones."""
     weights = subject.table("weights")
     if (full := weights.complete_columns("shape", "numel")) is None or tuple(map(math.prod, full[0])) != full[1]:
         for name, shape, numel in weights.rows("shape", "numel"):
-            # A rank may give the size of its part beside the shape of the whole.
+            # A rank may record the size of its shard with the shape of the whole tensor.
             if math.prod(shape) != numel and dict(weights.recorded("placement")).get(name) not in ("shard", "partial"):
                 yield subject.find(
                     kinds.SHAPE_AND_NUMEL, ("weights", name, "numel"), f"{math.prod(shape)}, the product of {shape}", numel
@@ -174,7 +174,7 @@ def size(subject: CheckInput) -> Iterator[Finding]:
     reads=tuple(f"{section}.*.{name}" for section in SECTIONS for name in ("min", "max", "nonfinite_count")),
 )
 def extremes(subject: CheckInput) -> Iterator[Finding]:
-    """An extreme that is NaN or infinite needs an element that is, where those were counted."""
+    """An extreme that is NaN or infinite needs a non-finite element, if those were counted."""
     for section in (*SECTIONS, "activations"):
         table = subject.table(section)
         for field in ("min", "max"):
@@ -203,7 +203,7 @@ LARGEST = {
     reads=tuple(f"{section}.*.{name}" for section in (*SECTIONS, "activations") for name in ("dtype", "min", "max")),
 )
 def dtype(subject: CheckInput, *, rounding: float = 1e-2) -> Iterator[Finding]:
-    """No element is beyond the largest number of its type (IEEE 754; OCP 8-bit floating point, 2023).
+    """No element exceeds the largest number of its type (IEEE 754; OCP 8-bit floating point, 2023).
 
     Args:
         subject: The checkpoint.

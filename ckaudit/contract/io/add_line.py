@@ -1,4 +1,4 @@
-"""Adds values that were measured outside a training to its run, as lines of a scalar log of their own."""
+"""Adds values measured outside a training to its run, as lines of a separate scalar log."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,25 +15,25 @@ from ckaudit.contract.schema.numbers import encode_float
 from ckaudit.contract.schema.scalars import VERSION
 from ckaudit.errors import CkauditError, UnreadableError, UsageError
 
-BESIDE = re.compile(r"scalars-(?:data|hash|resume|probe-\w+)\.jsonl")  # the logs that lines are added to: no training wrote them
+BESIDE = re.compile(r"scalars-(?:data|hash|resume|probe-\w+)\.jsonl")  # logs for added lines, which the training does not write
 
 
 def add_line(root: Path, name: str, values: Mapping[str, float | str], *, step: int | None = None) -> int:
     """Write `values` as the line of a step into a log of the run, and return the step.
 
-    A line of the same step, written earlier by the same means, gives up the values that are new. The line belongs to the
-    session that the step was trained in, so that it replaces nothing and is not replaced.
+    New values replace those of an existing line of the same step and session. The line belongs to the session in which the step
+    was trained, so that it replaces no session and is not replaced by one.
 
     Args:
         root: The run folder.
-        name: File name of the log, such as `scalars-data.jsonl`; it is made where it is missing.
+        name: File name of the log, such as `scalars-data.jsonl`; it is created if missing.
         values: Values by catalogue name.
-        step: The step; None: the last one of the run, 0 where it has none.
+        step: The step; None: the last step of the run, 0 if it has none.
 
     Raises:
-        UnreadableError: Where there is no such folder, or the log that is there is broken.
-        UsageError: Where the run ends before the step.
-        CkauditError: Where it cannot be written.
+        UnreadableError: If there is no such folder, or the existing log is broken.
+        UsageError: If the run ends before the step.
+        CkauditError: If the log cannot be written.
     """
     at, session = step_and_session(root, step)
     _write(root / name, {(at, session): values})
@@ -41,14 +41,14 @@ def add_line(root: Path, name: str, values: Mapping[str, float | str], *, step: 
 
 
 def add_lines(root: Path, name: str, by_step: Mapping[int, Mapping[str, float | str]]) -> tuple[list[int], list[int]]:
-    """Write the values of several steps into a log of the run, each as `add_line` does, in one writing.
+    """Write the values of several steps into a log of the run at once, each like `add_line`.
 
     Returns:
-        The steps that were written, and those after the end of the run, which were not.
+        The written steps, and the steps after the end of the run, which are not written.
 
     Raises:
-        UnreadableError: Where there is no such folder, or the log that is there is broken.
-        CkauditError: Where it cannot be written.
+        UnreadableError: If there is no such folder, or the existing log is broken.
+        CkauditError: If the log cannot be written.
     """
     _check_folder(root)
     starts, last = _sessions(list_folder(root))
@@ -59,7 +59,7 @@ def add_lines(root: Path, name: str, by_step: Mapping[int, Mapping[str, float | 
 
 
 def _write(path: Path, lines: Mapping[tuple[int, int], Mapping[str, float | str]]) -> None:
-    """Write values by step and session into a log, beside those that it has."""
+    """Write values by step and session into a log, in addition to its existing ones."""
     rows = _rows(path)
     for (step, session), values in lines.items():
         new: dict[str, Any] = {"step": step, "session": session, "time": round(time(), 3)}
@@ -73,15 +73,15 @@ def _write(path: Path, lines: Mapping[tuple[int, int], Mapping[str, float | str]
 
 
 def step_and_session(root: Path, step: int | None) -> tuple[int, int]:
-    """Return where in a run values belong: the step, and the session that it was trained in.
+    """Return the step that values belong to, and the session in which it was trained.
 
     Args:
         root: The run folder.
-        step: The step; None: the last one that the training recorded, 0 where it recorded none.
+        step: The step; None: the last recorded step, 0 if there is none.
 
     Raises:
-        UnreadableError: Where there is no such folder.
-        UsageError: Where the training recorded something, and nothing from this step on: the values would move its end.
+        UnreadableError: If there is no such folder.
+        UsageError: If the training has records, but none from this step on: the values would move its end.
     """
     _check_folder(root)
     starts, last = _sessions(list_folder(root))
@@ -97,12 +97,12 @@ def _check_folder(root: Path) -> None:
 
 
 def _session_at(starts: Mapping[int, int], step: int) -> int:
-    """Return the session that a step was trained in, by the first step of each."""
+    """Return the session in which a step was trained, from the first step of each session."""
     return max((session for session, start in starts.items() if start <= step), default=0)
 
 
 def _sessions(folder: RunFiles) -> tuple[dict[int, int], int | None]:
-    """Return the first step of each session in the logs of the training, and the last step of anything that it wrote."""
+    """Return the first step of each session in the training's logs, and the last recorded step."""
     starts: dict[int, int] = {}
     steps = [file.step for file in folder.checkpoints if file.step is not None]
     for path in folder.scalars:

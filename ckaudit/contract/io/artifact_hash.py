@@ -1,18 +1,19 @@
 """The hash of an evaluation artifact, a tokenizer or a data manifest: equal wherever the content is equal (M59).
 
-A prompt file checked out on Windows, a task list written by another JSON library and a folder listed in another order must
-not look like a changed evaluation. So content is brought to one form before SHA-256:
+A prompt file checked out on Windows, a task list written by another JSON library and a folder listed in another order must not
+look like a changed evaluation. So content is normalized before SHA-256:
 
-- a `.json` file is written canonically, a `.jsonl` file so line by line, blank lines left out;
+- a `.json` file is written canonically, and so is each line of a `.jsonl` file, without blank lines;
 - any other file that is UTF-8 without a zero byte loses its byte order mark, and CR LF becomes LF;
-- everything else, and JSON that cannot be read, is taken as it is: bytes, or text;
-- a folder is the sorted list of its files, each with its hash; empty folders and what systems leave behind do not count.
+- everything else, and JSON that cannot be read, is unchanged: bytes, or text;
+- a folder is the sorted list of its files, each with its hash; empty folders and files that operating systems leave behind do not
+  count.
 
 Dates, owners, permissions and the name of the artifact itself do not count.
 
-Canonical JSON is the form that RFC 8785 asks for: keys sorted, no blanks, numbers in their shortest digits. Two documents that
-mean the same give the same bytes, whoever wrote them. One thing is kept that the RFC gives up: a whole number beyond 2**53
-keeps all of its digits, because rounding it would make two identifiers equal that are not.
+Canonical JSON is the form of RFC 8785: keys sorted, no blanks, numbers in their shortest digits. Two documents with the same
+meaning give the same bytes, whoever wrote them. There is one exception: a whole number beyond 2**53 keeps all of its digits,
+because rounding it would make two different identifiers equal.
 """
 
 import codecs
@@ -30,21 +31,21 @@ from typing import Any, NoReturn
 from ckaudit.errors import UnreadableError
 
 CANONICAL, RAW = "sha256", "sha256-raw"
-MAX_JSON_BYTES = 64 * 2**20  # a larger document is hashed as text, on every machine alike: parsed it takes ten times its size
+MAX_JSON_BYTES = 64 * 2**20  # larger documents are hashed as text on every machine, because parsing takes ten times their size
 BLOCK = 2**20
 LEFTOVERS = frozenset({".git", ".DS_Store", "Thumbs.db", "desktop.ini", "__pycache__", ".ipynb_checkpoints"})
 
 
 def artifact_hash(path: Path, *, raw: bool = False) -> str:
-    """Return `sha256:` and the hash of an artifact's content, or `sha256-raw:` and that of its bytes.
+    """Return `sha256:` and the hash of an artifact's content, or `sha256-raw:` and the hash of its bytes.
 
     Args:
-        path: A file or a folder; a link is followed here, but not out of a folder.
-        raw: Take every byte as it is.
+        path: A file or a folder; a link is followed, but links inside a folder must not leave it.
+        raw: Hash the bytes without normalization.
 
     Raises:
-        UnreadableError: Where something cannot be read, is no regular file, is a link that leads out of its folder, or is a
-            folder without files: a hash of nothing would agree with every other nothing.
+        UnreadableError: If something cannot be read, is not a regular file, is a link out of its folder, or is a folder without
+            files: all empty artifacts would have the same hash.
     """
     digest = _folder(path, raw=raw) if path.is_dir() else _file(path, path.name, raw=raw)
     return f"{RAW if raw else CANONICAL}:{digest}"
@@ -54,13 +55,13 @@ def holds_content(path: Path) -> bool:
     """Tell whether there is something to hash: a file, or a folder that holds one.
 
     Raises:
-        UnreadableError: Where a folder cannot be listed.
+        UnreadableError: If a folder cannot be listed.
     """
     return next(_files(path), None) is not None if path.is_dir() else path.exists()
 
 
 def text_hash(text: str) -> str:
-    """Return the hash that a JSON or text file with this content would have, such as a tokenizer's own JSON."""
+    """Return the hash that a JSON or text file with this content has, such as a tokenizer's JSON."""
     data = text.encode(errors="surrogatepass")
     try:
         data = canonical(text)
@@ -73,7 +74,7 @@ def _folder(root: Path, *, raw: bool) -> str:
     lines = []
     for path in _files(root):
         name = path.relative_to(root).as_posix()
-        # macOS stores names decomposed, everyone else as typed.
+        # macOS stores names in decomposed form, other systems as typed.
         shown = unicodedata.normalize("NFC", name).replace("\\", "\\\\").replace("\n", "\\n")
         lines.append(os.fsencode(f"{shown}\0{_file(path, name, raw=raw)}\n"))
     if not lines:
@@ -104,7 +105,7 @@ def _check_link(path: Path, base: Path, *, is_folder: bool) -> None:
     try:
         inside = path.resolve().is_relative_to(base)
     except (OSError, RuntimeError):
-        inside = True  # a loop: opening it says so
+        inside = True  # a loop: opening it fails
     if is_folder or not inside:
         what = "a link to a folder" if is_folder else "a link that leads out of its folder"
         raise UnreadableError(f"{path} is {what}", hint="Hash what it points to by its own name, or copy it into the folder.")
@@ -123,7 +124,7 @@ def _file(path: Path, name: str, *, raw: bool) -> str:
 
 
 class _TextForm:
-    """Text with LF and no byte order mark, block by block, for as long as it is text."""
+    """Text with LF and no byte order mark, block by block, as long as it is text."""
 
     def __init__(self) -> None:
         self.is_text = True
@@ -177,9 +178,9 @@ _JSON_FORMS = {".json": _json, ".jsonl": _json_lines, ".ndjson": _json_lines}
 
 
 def _blocks(path: Path, *, max_bytes: int | None = None) -> Iterator[bytes]:
-    """Yield the bytes of a regular file; nothing where it has more than `max_bytes`."""
+    """Yield the bytes of a regular file; nothing if it has more than `max_bytes`."""
     try:
-        # A pipe would block an ordinary open for ever.
+        # An ordinary open of a pipe would block forever.
         with FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             status = os.fstat(stream.fileno())
             if not S_ISREG(status.st_mode):
@@ -199,8 +200,8 @@ def canonical(text: str | bytes) -> bytes:
     '{"a":[100,"é"],"b":1.5}'
 
     Raises:
-        ValueError: Where it is not JSON, a key stands twice, a number is not finite, or a text cannot be written as UTF-8.
-        RecursionError: Where it is nested too deep.
+        ValueError: If it is not JSON, a key is repeated, a number is not finite, or a text cannot be written as UTF-8.
+        RecursionError: If it is nested too deeply.
     """
     parsed = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
     return _written(parsed).encode()
@@ -230,7 +231,7 @@ def _written(value: Any) -> str:
         case float():
             return shortest(value)
         case _:
-            return json.dumps(value)  # null, a truth value or a whole number
+            return json.dumps(value)  # null, a boolean or a whole number
 
 
 def _quoted(text: str) -> str:
@@ -238,13 +239,13 @@ def _quoted(text: str) -> str:
 
 
 def shortest(value: float) -> str:
-    """Return a number as ECMAScript writes it: the fewest digits that read back as the same float64.
+    """Return a number in ECMAScript notation: the fewest digits that read back as the same float64.
 
     >>> shortest(1e21), shortest(-0.0), shortest(123000.0), shortest(1.5e-7)
     ('1e+21', '0', '123000', '1.5e-7')
 
     Raises:
-        ValueError: Where it is not finite.
+        ValueError: If it is not finite.
     """
     if value in (float("inf"), float("-inf")) or value != value:  # noqa: PLR0124  only NaN differs from itself
         raise ValueError("a number is not finite")
@@ -259,7 +260,7 @@ def shortest(value: float) -> str:
 
 
 def _placed(digits: str, point: int) -> str:
-    """Put the decimal point into `digits`, or an exponent behind them (ECMA-262, Number::toString)."""
+    """Insert the decimal point into `digits`, or append an exponent (ECMA-262, Number::toString)."""
     if len(digits) <= point <= 21:
         return digits + "0" * (point - len(digits))
     if 0 < point <= 21:

@@ -1,7 +1,7 @@
-"""Documents from bytes and to bytes: decoded in one pass where the file is as it should be, encoded in the order of fields.
+"""Decoding and encoding of documents: one pass for files in proper form, and output in the order of fields.
 
-The decoder checks types and lengths while it parses. Two kinds of illegal text are read all the same, and said: a byte
-order mark, and the bare NaN and Infinity that Python's json and C's printf write.
+The decoder checks types and lengths while it parses. Two kinds of illegal text are accepted and reported: a byte order mark, and
+the bare NaN and Infinity that Python's json and C's printf write.
 """
 
 import math
@@ -18,7 +18,7 @@ from ckaudit.contract.schema.numbers import Number, encode_float
 T = TypeVar("T")
 
 _WORD = rb"[-+]?(?:[nN][aA][nN](?:\([^)]*\))?|[iI][nN][fF](?:[iI][nN][iI][tT][yY])?)(?=[\s,\]}])"
-_EXACT = rb'"(?:[^"\\]|\\.)*"|(?<=[:\[,\s])' + _WORD  # compiled where it is needed: that takes 4 ms
+_EXACT = rb'"(?:[^"\\]|\\.)*"|(?<=[:\[,\s])' + _WORD  # compiled on demand, because that takes 4 ms
 BOM = b"\xef\xbb\xbf"
 
 MAX_DEPTH = 920
@@ -27,13 +27,13 @@ SUFFIXES = (".json", ".json.gz", ".json.zst")
 
 
 class Decoded(Struct, Generic[T], frozen=True):
-    """A document, and what had to be forgiven to read it.
+    """A document, and the faults that were accepted to read it.
 
     Attributes:
-        document: What the text says.
-        text: The text after everything illegal was put right.
-        bare_words: How many non-finite numbers stood without quotes.
-        byte_order_mark: Whether the text started with one.
+        document: The decoded document.
+        text: The text with all accepted faults corrected.
+        bare_words: Number of non-finite numbers without quotes.
+        byte_order_mark: Whether the text starts with one.
     """
 
     document: T
@@ -43,13 +43,13 @@ class Decoded(Struct, Generic[T], frozen=True):
 
 
 def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
-    """Decode `data`, forgiving what can be read without doubt.
+    """Decode `data`, accepting faults that leave no doubt about the content.
 
     Raises:
-        msgspec.ValidationError: The text is JSON but not what the decoder's type asks for.
+        msgspec.ValidationError: The text is JSON but does not match the decoder's type.
         msgspec.DecodeError: The text is not JSON.
         UnicodeDecodeError: The text is not UTF-8.
-        RecursionError: Objects are nested too deep.
+        RecursionError: Objects are nested too deeply.
     """
     try:
         return Decoded(decoder.decode(data), data)
@@ -62,10 +62,10 @@ def decode(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
 
 
 def is_deep(document: Any) -> bool:
-    """Tell whether lists and objects stand within each other more than MAX_DEPTH levels deep.
+    """Tell whether lists and objects are nested more than MAX_DEPTH levels deep.
 
-    The parsers of Python 3.11 refuse a thousand levels; those of later versions go on for as long as the machine's stack
-    lasts, and whatever walks through the document afterwards does not.
+    The parser of Python 3.11 refuses a thousand levels. Later versions continue as long as the machine's stack lasts, but code
+    that walks through the document afterwards does not.
     """
     level = [document]
     for _ in range(MAX_DEPTH):
@@ -77,8 +77,8 @@ def is_deep(document: Any) -> bool:
 
 
 def decode_whole(text: bytes, kind: Any) -> Any:
-    """Decode a text that writes whole numbers as 3.0, which JSON Schema lets stand; None: something else is wrong with it."""
-    if b"\\ud" in text.lower():  # half of a character is no text, and Python's parser does not mind
+    """Decode a text that writes whole numbers as 3.0, which JSON Schema allows; None if it has other faults."""
+    if b"\\ud" in text.lower():  # Python's parser accepts half a surrogate pair, which is not text
         return None
     import json
 
@@ -90,7 +90,7 @@ def decode_whole(text: bytes, kind: Any) -> Any:
 
 
 def whole_or_float(digits: str) -> float:
-    """Read a number as JSON Schema does, for which 3.0 is a whole number."""
+    """Return a number as JSON Schema reads it, for which 3.0 is a whole number."""
     number = float(digits)
     return int(number) if number.is_integer() else number
 
@@ -107,7 +107,7 @@ def _no_number(word: str) -> float:
 
 
 def _forgive(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
-    """Decode a text again, without its mark and with its bare words in quotes: first the quick way, then the exact one."""
+    """Decode a text without its byte order mark and with bare words quoted: first the fast way, then the exact one."""
     bom = data.startswith(BOM)
     body = data[3:] if bom else data
     quoted, words = quote_everywhere(body)
@@ -121,9 +121,9 @@ def _forgive(data: bytes, decoder: msgspec.json.Decoder[T]) -> Decoded[T]:
 
 
 def quote_everywhere(data: bytes) -> tuple[bytes, int]:
-    """Return `data` with every NaN and Infinity in quotes, and how many had none.
+    """Return `data` with every NaN and Infinity quoted, and the number of bare ones.
 
-    Quick, and wrong only where a word is part of a longer string; that string then ends too early, which no parser lets pass.
+    Fast, and wrong only if a word is part of a longer string; that string then ends too early, which every parser refuses.
     """
     data, nans = _quote_word(data, b"NaN")
     data, infinities = _quote_word(data, b"Infinity")
@@ -131,7 +131,7 @@ def quote_everywhere(data: bytes) -> tuple[bytes, int]:
 
 
 def _quote_word(data: bytes, word: bytes) -> tuple[bytes, int]:
-    """Put one word in quotes wherever it has none, a minus before it included.
+    """Quote one word wherever it is bare, including a minus before it.
 
     >>> _quote_word(b'[NaN,"NaN"]', b"NaN")
     (b'["NaN","NaN"]', 1)
@@ -175,7 +175,7 @@ def quote_bare_words(data: bytes) -> tuple[bytes, int]:
 def encode(document: msgspec.Struct | dict[str, Any], suffix: str = ".json") -> bytes:
     """Return the bytes of a file with this suffix; equal documents give equal bytes.
 
-    Non-finite floats become the words of the contract, and numpy numbers and arrays plain ones.
+    Non-finite floats become the contract's words, and numpy numbers and arrays become plain ones.
 
     Args:
         document: A checkpoint, a manifest, or any other document of the contract, as a struct or as plain objects.
@@ -187,13 +187,13 @@ def encode(document: msgspec.Struct | dict[str, Any], suffix: str = ".json") -> 
     if suffix not in SUFFIXES:
         raise ValueError(f"suffix {suffix!r} is none of {', '.join(SUFFIXES)}")
     data = msgspec.json.encode(document, enc_hook=_plain)
-    if b"null" in data:  # which is also how msgspec writes a float that is not finite
+    if b"null" in data:  # msgspec also writes non-finite floats as null
         data = msgspec.json.encode(_with_words(msgspec.to_builtins(document, enc_hook=_plain)))
     return pack(data, suffix)
 
 
 def significant(values: Iterable[float], digits: int = 4) -> list[Number]:
-    """Return the values rounded to significant digits, with words where they are not finite.
+    """Return the values rounded to significant digits, with words for non-finite ones.
 
     >>> significant([0.123456, -98765.4, float("inf")])
     [0.1235, -98770.0, 'Infinity']
@@ -202,7 +202,7 @@ def significant(values: Iterable[float], digits: int = 4) -> list[Number]:
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # a numpy number or array; naming its class would import numpy
+    if hasattr(value, "tolist"):  # a numpy number or array, detected without importing numpy
         return value.tolist()
     raise NotImplementedError(f"a {type(value).__name__} has no place in a document")
 
@@ -218,7 +218,7 @@ def _with_words(value: Any) -> Any:
 
 
 def pack(data: bytes, suffix: str) -> bytes:
-    """Return bytes packed as a file with this suffix is; equal ones give equal ones."""
+    """Return bytes compressed according to the suffix; equal input gives equal output."""
     if suffix == ".json.gz":
         import gzip  # only some files are packed so
 

@@ -1,7 +1,7 @@
-"""A section of a checkpoint turned from rows to columns.
+"""A section of a checkpoint transposed from rows to columns.
 
-Checks and series look at one field of every tensor at once. Turning a section around once, in C, makes both cheap, and
-the number of keys found tells whether its text held more than the contract knows.
+Checks and series read one field of every tensor at once. Transposing a section once, in C, makes both cheap, and the number of
+keys found shows whether its text held more than the contract knows.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,16 +20,16 @@ _GRIDS = ("sampled_grid_32x32", "sampled_qk_grid_32x32", "sampled_qk_grid_32x32_
 
 
 class SectionColumns(Struct, frozen=True):
-    """One section: `columns[field][i]` is the field of tensor `names[i]`, UNSET where it was not recorded.
+    """One section: `columns[field][i]` is the field of tensor `names[i]`, UNSET if it is not recorded.
 
-    Fields that no tensor recorded have no column.
+    Fields that no tensor records have no column.
 
     Attributes:
         names: Tensors or layers, in the order of the file.
         columns: The recorded fields.
-        complete: Fields that every tensor recorded.
-        plain: Complete fields that hold nothing but finite numbers.
-        keys: Object keys that the JSON text of the section holds.
+        complete: Fields that every tensor records.
+        plain: Complete fields that hold only finite numbers.
+        keys: Number of object keys in the JSON text of the section.
     """
 
     names: tuple[str, ...]
@@ -39,11 +39,11 @@ class SectionColumns(Struct, frozen=True):
     keys: int = 0
 
     def complete_columns(self, *fields: str) -> list[Column] | None:
-        """Return the columns of `fields` if every tensor recorded every one of them, else None."""
+        """Return the columns of `fields` if every tensor records all of them, else None."""
         return [self.columns[name] for name in fields] if self.complete.issuperset(fields) else None
 
     def numbers(self, name: str, default: float) -> Sequence[float]:
-        """Return a number per tensor: `default` where the field is not recorded or not finite."""
+        """Return a number per tensor: `default` if the field is not recorded or not finite."""
         if name in self.plain:
             return self.columns[name]
         if name not in self.columns:
@@ -51,12 +51,12 @@ class SectionColumns(Struct, frozen=True):
         return [value if type(value) in _NUMBERS else default for value in self.columns[name]]
 
     def recorded(self, name: str) -> Iterator[tuple[str, Any]]:
-        """Yield name and value of each tensor that recorded the field, words for non-finite values included."""
+        """Yield name and value of each tensor that records the field, including words for non-finite values."""
         if name in self.columns:
             yield from ((row, value) for row, value in zip(self.names, self.columns[name], strict=True) if value is not UNSET)
 
     def rows(self, *fields: str) -> Iterable[tuple[Any, ...]]:
-        """Return (name, value, ...) of each tensor that recorded all `fields`, none of them as a word."""
+        """Return (name, value, ...) of each tensor that records all `fields`, none of them as a word."""
         if not all(name in self.columns for name in fields):
             return ()
         rows = zip(self.names, *(self.columns[name] for name in fields), strict=True)
@@ -65,7 +65,7 @@ class SectionColumns(Struct, frozen=True):
         return (row for row in rows if not any(type(value) in (UnsetType, str) for value in row[1:]))
 
     def colons_in_text(self) -> int:
-        """Return how many colons stand inside the names and the text of the section, written without escapes."""
+        """Return the number of colons inside the names and texts of the section without escapes."""
         texts = [column for column in self.columns.values() if type(column[0]) in (str, UnsetType)]
         return "".join(self.names).count(":") + sum(map(colons_in, texts))
 
@@ -74,12 +74,12 @@ EMPTY = SectionColumns(())
 
 
 def colons_in(column: Column) -> int:
-    """Return how many colons stand inside the texts of a column."""
+    """Return the number of colons inside the texts of a column."""
     return sum(value.count(":") for value in column if type(value) is str)
 
 
 def table(section: Mapping[str, Struct]) -> SectionColumns:
-    """Turn a section around.
+    """Return a section transposed to columns.
 
     >>> from ckaudit.contract.schema.checkpoint import DeltaStats
     >>> table({"a": DeltaStats(norm=1.0), "b": DeltaStats(norm=2.0)}).columns
@@ -107,7 +107,7 @@ def table(section: Mapping[str, Struct]) -> SectionColumns:
 
 
 def columns_of(section: Mapping[str, Struct]) -> dict[str, Column]:
-    """Return the fields of a section that any of its members has, a column each: all of `table` that reading needs.
+    """Return a column for each field of a section that any member has: the part of `table` that reading needs.
 
     >>> from ckaudit.contract.schema.checkpoint import DeltaStats
     >>> columns_of({"a": DeltaStats(norm=1.0), "b": DeltaStats(norm=2.0)})
@@ -121,7 +121,7 @@ def columns_of(section: Mapping[str, Struct]) -> dict[str, Column]:
 
 
 def _adds_up(column: Column) -> bool:
-    """Tell whether a column holds numbers only: the quickest proof is that they have a sum."""
+    """Tell whether a column holds only numbers; the fastest test is whether they have a sum."""
     try:
         sum(column)
     except TypeError:
@@ -133,7 +133,7 @@ _BINS = attrgetter("bins")
 
 
 def keys_inside(name: str, column: Column) -> int:
-    """Return how many object keys the histograms and grids of a column hold."""
+    """Return the number of object keys inside the histograms and grids of a column."""
     if name == "histogram":
         present = [value for value in column if value is not UNSET]
         ranges = list(map(type, map(_BINS, present))).count(BinRange)
@@ -142,20 +142,20 @@ def keys_inside(name: str, column: Column) -> int:
 
 
 def _grid_keys(grid: Any) -> int:
-    """Return how many object keys a grid, or a list of grids, holds: only packed ones are objects."""
+    """Return the number of object keys of a grid or a list of grids; only packed ones are objects."""
     if type(grid) is PackedGrid:
         return len(PackedGrid.__struct_fields__)
     return len(PackedGrid.__struct_fields__) * list(map(type, grid)).count(PackedGrid) if type(grid) is list else 0
 
 
 def holds_keys(text: bytes, keys: int, colons: int) -> bool:
-    """Tell whether `text` with so many colons surely holds no more than `keys` keys: of two equal ones a decoder keeps one."""
-    # Every common writer puts a key's colon right after its quote; inside a string that quote would be escaped.
+    """Tell whether a text with this many colons holds at most `keys` keys; a decoder keeps only one of two equal keys."""
+    # Common writers put a key's colon right after its quote; inside a string that quote would be escaped.
     return colons == keys or text.count(b'":') - text.count(b'\\":') == keys
 
 
 def count_colons(value: Any) -> int:
-    """Return how many colons the JSON text of `value` holds, written without escapes. It never recurses, however deep.
+    """Return the number of colons in the JSON text of `value` without escapes. It never recurses, at any depth.
 
     >>> count_colons({"a": [{"b": 1}, {"c": 2}], "d": "md5:00"})
     5

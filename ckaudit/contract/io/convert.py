@@ -1,6 +1,6 @@
-"""Checkpoints from any encoding of the contract into any other: one document, or the files of whole run folders.
+"""Conversion of checkpoints between the encodings of the contract: one document, or the files of whole run folders.
 
-What the contract does not know stays as it is.
+Unknown content is unchanged.
 """
 
 import json
@@ -33,12 +33,12 @@ Document = dict[str, Any]
 
 
 class Encoding(Struct, frozen=True, kw_only=True):
-    """How a checkpoint is to be written; None keeps what the file has.
+    """Target encoding of a checkpoint; None keeps that of the file.
 
     Attributes:
-        grids: As "q8" bytes, off by half a step, (max - min) / 510, at most; as "nested" numbers; or "none" at all.
-        histogram: Bins as one "range" where they are equally wide, or as "edges".
-        digits: Significant digits of nested grids, edges and percentiles; None: all there are.
+        grids: "q8" bytes, with an error of at most half a step, (max - min) / 510; "nested" numbers; or "none".
+        histogram: Bins as one "range" if they are equally wide, or as "edges".
+        digits: Significant digits of nested grids, edges and percentiles; None: all digits.
         suffix: ".json", ".json.gz" or ".json.zst".
     """
 
@@ -57,14 +57,14 @@ def convert(data: bytes, file: str, encoding: Encoding) -> bytes:
         encoding: How to write it.
 
     Raises:
-        BrokenFile: If it is no checkpoint, or would lose something, with the finding that says what.
+        BrokenFile: If it is not a checkpoint, or would lose something, with the finding that explains it.
     """
     checked = check_checkpoint(data, file)
     lossy = [finding for finding in checked.findings if finding.code == violations.DUPLICATE_KEY.code]
     if checked.document is None or lossy:
         raise BrokenFile((lossy or checked.findings)[0])
     text = decode(data, msgspec.json.Decoder(msgspec.Raw)).text
-    # Python's own parser keeps integers of any length and every float to the bit.
+    # Python's own parser preserves integers of any length and every bit of floats.
     document: Document = json.loads(text)
     try:
         rewrite(document, encoding)
@@ -74,7 +74,7 @@ def convert(data: bytes, file: str, encoding: Encoding) -> bytes:
 
 
 def rewrite(document: Document, encoding: Encoding) -> None:
-    """Change grids, histograms and percentiles of a plain document in place; nothing else is touched."""
+    """Change grids, histograms and percentiles of a plain document in place; everything else stays."""
     lost = [path for path, entry, name in _grids(document) if _rewrite_grid(entry, name, encoding)]
     if lost:
         document["left_out"] = list(dict.fromkeys([*document.get("left_out", []), *lost]))
@@ -95,7 +95,7 @@ def _grids(document: Document) -> Iterator[tuple[str, Document, str]]:
 
 
 def _rewrite_grid(entry: Document, name: str, encoding: Encoding) -> bool:
-    """Write one grid anew, and tell whether it was left out."""
+    """Write one grid again, and tell whether it was left out."""
     if encoding.grids == "none":
         del entry[name]
         return True
@@ -108,7 +108,7 @@ def _rewrite_grid(entry: Document, name: str, encoding: Encoding) -> bool:
 
 
 def _encoding_of(grid: Any) -> Literal["q8", "nested", "mixed"]:
-    """Return how a grid, or a stack of them, is written."""
+    """Return the encoding of a grid or a stack of grids."""
     packed = [isinstance(matrix, dict) for matrix in ([grid] if isinstance(grid, dict) else grid)]
     return "nested" if not any(packed) else "q8" if all(packed) else "mixed"
 
@@ -122,11 +122,11 @@ def _typed(grid: Any) -> Any:
 
 
 def _bins(histogram: Document, encoding: Encoding) -> Any:
-    """Return the bins of a histogram as they are to be written."""
+    """Return the bins of a histogram in the target encoding."""
     bins, count = histogram["bins"], len(histogram["counts"])
     if encoding.histogram == "edges" and isinstance(bins, dict):
         low, high = map(float, bins["range"])
-        # Between ends that are not finite, or too far apart, there are no edges.
+        # Ends that are not finite, or too far apart, have no edges in between.
         bins = np.linspace(low, high, bins["count"] + 1).tolist() if math.isfinite(high - low) else bins
     elif encoding.histogram == "range" and isinstance(bins, list):
         ends = equal_range(bins, count, encoding.digits)
@@ -134,18 +134,18 @@ def _bins(histogram: Document, encoding: Encoding) -> Any:
     if encoding.digits is None or isinstance(bins, dict):
         return bins
     shorter = rounded(bins, encoding.digits)
-    # Edges that would fall together keep their digits.
+    # Edges that rounding would make equal keep their digits.
     return shorter if len(set(shorter)) == len(set(bins)) else bins
 
 
 def equal_range(bins: list[Number], count: int, digits: int | None, *, tolerance: float = 1e-9) -> tuple[float, float] | None:
-    """Return the ends of equally wide bins; None where they are not, so that a range would lose something.
+    """Return the ends of equally wide bins; None if they are not equal, so that a range would lose something.
 
     Args:
         bins: Their n+1 edges or n centres.
         count: Their number, n.
-        digits: Digits that the bins were rounded to, or may be.
-        tolerance: Distance from an equally spaced place over the width of all bins.
+        digits: Digits to which the bins are or may be rounded.
+        tolerance: Largest distance from equal spacing, relative to the width of all bins.
 
     >>> equal_range([0.0, 0.5, 1.0], 2, None), equal_range([0.25, 0.75], 2, None), equal_range([0.0, 0.1, 1.0], 2, None)
     ((0.0, 1.0), (0.0, 1.0), None)
@@ -165,19 +165,19 @@ def equal_range(bins: list[Number], count: int, digits: int | None, *, tolerance
 
 
 def rounded(values: list[Number], digits: int) -> list[Number]:
-    """Return numbers with so many significant digits, and words as they are."""
+    """Return numbers with this many significant digits, and words unchanged."""
     return [value if isinstance(value, str) or not math.isfinite(value) else significant([value], digits)[0] for value in values]
 
 
 class ConversionJob(Struct, frozen=True):
-    """One file to write.
+    """One file to convert or copy.
 
     Attributes:
-        source: The file it comes from.
-        target: The file it becomes.
+        source: The source file.
+        target: The target file.
         shown: The name of the source in findings.
-        root: The folder that the source must not leave by a link.
-        is_checkpoint: Whether it is converted; any other file of a run is copied.
+        root: Folder that the source must not leave through a link.
+        is_checkpoint: Whether it is a checkpoint to convert; other files of a run are copied.
     """
 
     source: Path
@@ -188,13 +188,13 @@ class ConversionJob(Struct, frozen=True):
 
 
 class Converted(Struct):
-    """What a conversion did.
+    """Result of a conversion.
 
     Attributes:
-        files: Files written.
-        read: Bytes of the files that they came from.
-        written: Bytes of the files written.
-        broken: What is wrong with the files that were not.
+        files: Number of written files.
+        read: Bytes of their source files.
+        written: Bytes of the written files.
+        broken: Findings on the files that were not written.
     """
 
     files: int
@@ -204,17 +204,17 @@ class Converted(Struct):
 
 
 def plan_jobs(sources: Sequence[Path], folder: Path, suffix: str | None, *, force: bool = False) -> list[ConversionJob]:
-    """Return every file to write: those of a single run folder into `folder` itself, those of several into one each.
+    """Return a job per file: a single run folder goes into `folder` itself, several into a subfolder each.
 
     Args:
         sources: Run folders and checkpoint files.
-        folder: Where files are written.
-        suffix: How checkpoints are packed; None: as they are.
-        force: Whether files may be replaced.
+        folder: Target folder.
+        suffix: Suffix of the checkpoints; None: unchanged.
+        force: Whether existing files may be replaced.
 
     Raises:
         UnreadableError: If a folder cannot be listed, or there is nothing to convert.
-        UsageError: If a file would be written over, or two over each other, or a run into its own folder.
+        UsageError: If a file would be overwritten, two files would have the same target, or a run would go into its own folder.
     """
     jobs = [job for source in sources for job in _jobs(source, folder, suffix, alone=len(sources) == 1)]
     if not jobs:
@@ -258,19 +258,19 @@ def _suffix_of(name: str) -> str:
 
 
 def _in_the_way(job: ConversionJob) -> list[Path]:
-    """Return the files that this one would replace: of its own name or, for a checkpoint, of its step packed otherwise."""
+    """Return the files that a job would replace: those of its name or, for a checkpoint, of its name with another suffix."""
     name = job.target.name
     names = [name.removesuffix(_suffix_of(name)) + suffix for suffix in SUFFIXES] if job.is_checkpoint else [name]
     return [path for name in names if (path := job.target.with_name(name)).exists()]
 
 
 def run_jobs(jobs: Sequence[ConversionJob], encoding: Encoding, progress: Callable[[int, int], None] | None = None) -> Converted:
-    """Write every file that can be written, and say what is wrong with the others.
+    """Write every file that can be written, and report what is wrong with the others.
 
     Args:
         jobs: The files.
-        encoding: How checkpoints are written; their suffix is that of each target.
-        progress: Is told after each file how many are done, of how many.
+        encoding: Encoding of checkpoints; the suffix comes from each target.
+        progress: Called after each file with the number of files done and their total.
 
     Raises:
         OSError: If a file cannot be written.

@@ -1,7 +1,7 @@
-"""Many lines of a scalar log read straight into columns of float64, several times as fast as a dictionary per line.
+"""Fast reading of scalar log lines into columns of float64, several times as fast as a dictionary per line.
 
-Nothing may be lost by it. A block whose lines hold a field that is not known yet, a key twice, a text among numbers, or
-anything else in doubt is refused: it is read line by line, and its fields are known from then on.
+Nothing may be lost. A block is refused if a line holds an unknown field, a repeated key, a text among numbers, or anything else
+in doubt. It is then read line by line, and its fields are known from then on.
 """
 
 import struct
@@ -22,7 +22,7 @@ from ckaudit.contract.schema.scalars import ScalarLine, Value
 
 WORDS = frozenset({"NaN", "Infinity", "-Infinity"})
 
-# No number in JSON is a NaN: two of them that differ in their bits can stand for what is no number.
+# JSON numbers are never NaN, so two NaNs with different bits can mark absent and null.
 _ABSENT_BITS, _NULL_BITS = 0x7FF8_0000_0000_0AB5, 0x7FF8_0000_0000_0A11
 _ABSENT, _NULL = struct.unpack("=dd", struct.pack("=qq", _ABSENT_BITS, _NULL_BITS))
 _CELLS: Mapping[Any, float] = {**{word: float(word) for word in WORDS}, None: _NULL}
@@ -34,11 +34,11 @@ class LineTable(Struct, frozen=True, eq=False):
 
     Attributes:
         steps: Shape (N,).
-        sessions: Shape (N,); 0 where a line names none.
+        sessions: Shape (N,); 0 if a line names none.
         names: Names of the F numbers.
-        values: Shape (F, N); NaN where not recorded.
-        recorded: Shape (F, N); None: every cell is.
-        texts: Words by name, one for each line, None where a line has none.
+        values: Shape (F, N); NaN if not recorded.
+        recorded: Shape (F, N); None: all cells are recorded.
+        texts: Words by name, one per line, None if a line has none.
     """
 
     steps: NDArray[np.int64]
@@ -50,7 +50,7 @@ class LineTable(Struct, frozen=True, eq=False):
 
 
 class _Form(Struct, frozen=True):
-    """What a line looks like: its decoder, how its numbers are had, and the names of its numbers and texts."""
+    """Layout of a line: its decoder, the getter of its numbers, and the names of its numbers and texts."""
 
     decoder: "msgspec.json.Decoder[list[Any]]"
     cells: Callable[[Any], tuple[Any, ...]]
@@ -59,13 +59,13 @@ class _Form(Struct, frozen=True):
 
 
 class Tabulator:
-    """Reads blocks of lines into tables, once it has learnt their fields."""
+    """Reads blocks of lines into tables once it has learnt their fields."""
 
     def __init__(self, *, sparse: int = 8) -> None:
-        """Begin without any field.
+        """Begin without known fields.
 
         Args:
-            sparse: Lines that hold less than one field in so many are as quickly read one by one.
+            sparse: If lines hold less than one field in this many, reading them one by one is as fast.
         """
         self._sparse = sparse
         self._names: dict[str, bool] = {}  # whether it is text
@@ -73,7 +73,7 @@ class Tabulator:
         self._form: _Form | None = None
 
     def learn(self, rows: Iterable[Mapping[str, Value]]) -> None:
-        """Take note of the fields of lines that were read one by one."""
+        """Learn the fields of lines that were read one by one."""
         before = dict(self._names)
         for row in rows:
             self._lines += 1
@@ -91,7 +91,7 @@ class Tabulator:
             self._form = _form(tuple(numbers), tuple(sorted(texts)))
 
     def read(self, body: bytes) -> LineTable | None:
-        """Return the lines of `body`, each with its newline, as a table; None where something might be lost by it."""
+        """Return the lines of `body`, each with its newline, as a table; None if something might be lost."""
         if self._form is None:
             return None
         try:
@@ -115,7 +115,7 @@ def _form(numbers: tuple[str, ...], texts: tuple[str, ...]) -> _Form | None:
         members.append((place, _fixed().get(name, Value), msgspec.field(name=name, default=_ABSENT)))
     try:
         line = msgspec.defstruct("Line", members, gc=False)
-    except ValueError:  # a name that msgspec cannot look for
+    except ValueError:  # a name that msgspec cannot use as a field
         return None
     cells = attrgetter("step", "session", *(place for place, _ in places)) if texts else astuple
     return _Form(msgspec.json.Decoder(line), cells, numbers, texts)
@@ -155,10 +155,10 @@ def _packed_line(pack: Callable[..., bytes], cells: tuple[Any, ...]) -> bytes:
 
 
 def _texts(rows: list[Any], place: str) -> list[Any]:
-    """Return one field of text.
+    """Return one field of words.
 
     Raises:
-        TypeError: Where it holds a number, or a word that is one.
+        TypeError: If it holds a number, or a word for one.
     """
     column = list(map(attrgetter(place), rows))
     if any(text is not _ABSENT and text is not None and (not isinstance(text, str) or text in WORDS) for text in column):

@@ -1,4 +1,4 @@
-"""Files of a run: read safely (sizes are bounded, links stay inside, compression is undone), written whole or not at all."""
+"""Safe reading and writing of run files: bounded sizes, links that stay inside, decompression, and atomic writes."""
 
 import os
 import re
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from gzip import GzipFile
 
 
-MAX_BYTES = 64 * 2**20  # the largest complete checkpoint measured, every grid in full digits, has 15 MB
+MAX_BYTES = 64 * 2**20  # the largest complete checkpoint measured, with all digits of every grid, has 15 MB
 MAX_LOG_BYTES = 2 * 2**30  # ten million lines of 200 bytes
-MAX_RATIO = 250  # constant lines compress a hundredfold; a bomb a thousandfold
+MAX_RATIO = 250  # constant lines compress a hundredfold, a decompression bomb a thousandfold
 BLOCK_BYTES = 4 * 2**20
-MAX_PARTS = 1_000_000  # keys, arrays and objects: 30 statistics of each of 18,000 tensors, every expert by itself, and room
-MAX_ITEMS = 6_000_000  # 750 grids in full have 0.8 million
-MAX_NAME_BYTES = 200  # of a temporary file, so that it may be longer than what it becomes
-MAX_WINDOW = 2**27  # what zstd --long asks of a reader
+MAX_PARTS = 1_000_000  # keys, arrays and objects: 30 statistics for each of 18,000 tensors, experts separately, with a margin
+MAX_ITEMS = 6_000_000  # 750 complete grids have 0.8 million
+MAX_NAME_BYTES = 200  # leaves room for the longer name of a temporary file
+MAX_WINDOW = 2**27  # window that zstd --long needs
 PACKED = (".gz", ".zst")
 MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
-"""What packed bytes begin with, and what a name must end in for them to be unpacked."""
+"""First bytes of compressed files, and the suffix that a name needs for decompression."""
 
 CHECKPOINT_NAME = re.compile(
     r"^analysis_checkpoint_(?:step_)?(?P<step>\d{1,18})?(?P<label>.*?)"
@@ -52,13 +52,13 @@ _MARKS = (
     (0, b"Rar!\x1a\x07", "a rar archive"),
     (0, b"\xfd7zXZ\x00", "packed with xz"),
     (0, b"BZh", "packed with bzip2"),
-)  # where a mark stands, the mark, and what it says
+)  # offset of a magic number, the magic number, and the kind of archive
 
 UNPACK = "Unpack it, and name what comes out: a run folder, or a log."
 
 
 class BrokenFile(Exception):  # noqa: N818  never seen by a user: it carries the finding that will be
-    """A file whose bytes cannot be had."""
+    """A file whose bytes cannot be read."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)
@@ -78,7 +78,7 @@ def checkpoint_file_name(step: int, suffix: str = ".json", *, rank: int | None =
 
 
 def read_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return the uncompressed bytes of a JSON document, as `raw_bytes` does; one of too many parts is broken as well."""
+    """Return the uncompressed bytes of a JSON document, like `raw_bytes`; a document of too many parts is broken as well."""
     data = raw_bytes(path, shown, root=root, max_bytes=max_bytes)
     refuse_crowds(data, shown)
     return data
@@ -90,11 +90,11 @@ def raw_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: in
     Args:
         path: The file; `.gz` and `.zst` are unpacked.
         shown: Its name in findings.
-        root: The folder it must not leave by a link.
+        root: Folder that it must not leave through a link.
         max_bytes: Largest size, packed or unpacked.
 
     Raises:
-        BrokenFile: With the finding that says why there are no bytes.
+        BrokenFile: With the finding that explains it.
     """
     with _open(path, shown, root, max_bytes) as stream:
         if path.suffix in PACKED:
@@ -106,10 +106,10 @@ def raw_bytes(path: Path, shown: str, *, root: Path | None = None, max_bytes: in
 
 
 def refuse_crowds(data: bytes, shown: str) -> None:
-    """Refuse a document that would take a hundred times the memory of its text, as empty objects do.
+    """Refuse a document that would take a hundred times the memory of its text, for example many empty objects.
 
     Raises:
-        BrokenFile: With the finding that says so.
+        BrokenFile: With the finding that explains it.
     """
     if len(data) <= BLOCK_BYTES:
         return
@@ -121,16 +121,16 @@ def refuse_crowds(data: bytes, shown: str) -> None:
 
 
 def read_blocks(path: Path, shown: str, *, root: Path | None = None, max_bytes: int = MAX_LOG_BYTES) -> Iterator[bytes]:
-    """Yield the uncompressed bytes of a log a few megabytes at a time.
+    """Yield the uncompressed bytes of a log, a few megabytes at a time.
 
     Args:
         path: The file; `.gz` and `.zst` are unpacked.
         shown: Its name in findings.
-        root: The folder it must not leave by a link.
+        root: Folder that it must not leave through a link.
         max_bytes: Largest size, packed or unpacked.
 
     Raises:
-        BrokenFile: With the finding that says why there are no more bytes; what came before is good.
+        BrokenFile: With the finding that explains why there are no more bytes; the bytes before are valid.
     """
     with _open(path, shown, root, max_bytes) as stream:
         if path.suffix in PACKED:
@@ -149,7 +149,7 @@ def _open(path: Path, shown: str, root: Path | None, max_bytes: int) -> FileIO:
     try:
         if root is not None and path.is_symlink() and not is_inside(path, root):
             raise BrokenFile(violations.LINK_OUTSIDE.at(shown, "the file is a link that leads out of the folder"))
-        # A pipe would block an ordinary open for ever.
+        # An ordinary open of a pipe would block forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise BrokenFile(violations.UNREADABLE.at(shown, f"cannot be opened: {error.strerror or error}")) from None
@@ -199,11 +199,11 @@ def _cut_off(stream: FileIO, shown: str) -> Finding:
 
 
 def is_inside(path: Path, root: Path) -> bool:
-    """Tell whether a file stands below a folder, links followed."""
+    """Tell whether a file is below a folder, with links followed."""
     try:
         return path.resolve().is_relative_to(root.resolve())
     except (OSError, RuntimeError):
-        return True  # a loop or a dangling link: opening it says so
+        return True  # a loop or a dangling link: opening it fails
 
 
 def _too_large(shown: str, size: int | None, max_bytes: int) -> BrokenFile:
@@ -214,15 +214,15 @@ def _too_large(shown: str, size: int | None, max_bytes: int) -> BrokenFile:
 def write_atomic(path: Path, data: bytes) -> None:
     """Write `data` to `path`: a temporary file beside it, fsync, rename, fsync of the folder.
 
-    A reader sees the old file or the new one. A writer killed midway leaves a temporary file that no reader takes for
-    a checkpoint; `remove_stale` clears it away.
+    A reader sees the old file or the new one. A writer that is killed leaves a temporary file that no reader takes for a
+    checkpoint; `remove_stale` deletes it.
 
     Args:
-        path: The file to make or to replace, in a folder that exists.
+        path: The file to create or replace, in an existing folder.
         data: All of its bytes.
 
     Raises:
-        OSError: If the file could not be written; `path` is then as it was.
+        OSError: If the file cannot be written; `path` is then unchanged.
     """
     with replacing(path) as stream:
         stream.write(data)
@@ -239,18 +239,18 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Give a temporary file beside `path` to write to; it takes the place of `path`, and its mode, once the block ends well.
+    """Yield a temporary file beside `path` that replaces it, with its mode, if the block ends without an error.
 
     Raises:
-        OSError: If it could not be made or moved; `path` is then as it was.
+        OSError: If it cannot be created or moved; `path` is then unchanged.
     """
     name = os.fsdecode(os.fsencode(path.name)[:MAX_NAME_BYTES])
-    # The number keeps threads of one process apart that write the same file.
+    # The number separates threads of one process that write the same file.
     temporary = path.with_name(f".{name}.{next(_NUMBERS)}.tmp-{os.getpid()}")
     stream = _created(temporary)
     try:
         with stream:
-            with suppress(OSError):  # there is nothing to replace, or a file system without modes
+            with suppress(OSError):  # no file to replace, or a file system without modes
                 os.fchmod(stream.fileno(), path.stat().st_mode & 0o777)
             yield stream
         temporary.replace(path)
@@ -261,16 +261,16 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _created(path: Path) -> BinaryIO:
-    """Make a file that was not there: an ordinary open would follow a link that stands in its place."""
+    """Create a new file; an ordinary open would follow a link with that name."""
     try:
         return path.open("xb")
-    except FileExistsError:  # of a writer that was killed and had this number
+    except FileExistsError:  # left by a killed writer with the same process id
         path.unlink()
         return path.open("xb")
 
 
 def remove_stale(folder: Path) -> list[str]:
-    """Remove the temporary files of writers that are gone, or that had this process's number; return their names."""
+    """Delete the temporary files of writers that no longer run, or that had this process's id; return their names."""
     removed = []
     for path in sorted(folder.iterdir()):
         match = TEMPORARY_NAME.match(path.name)
@@ -289,24 +289,24 @@ def _lives_elsewhere(pid: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except OSError:
-        return True  # it lives, and belongs to someone else
+        return True  # a live process of another user
     return True
 
 
 def archive_of(data: bytes) -> str | None:
-    """Return what kind of archive this is, as the end of a sentence; None: none that is known.
+    """Return the kind of an archive as the end of a sentence; None if it is not a known archive.
 
     Args:
-        data: The first bytes of a file, 300 or more where it has them. What `.gz` and `.zst` pack is to be unpacked already.
+        data: The first bytes of a file, at least 300 if it has them, after decompression of `.gz` and `.zst`.
     """
     return next((what for at, mark, what in _MARKS if data.startswith(mark, at)), None)
 
 
 def false_parquet_size(metadata: Any, size: int) -> str | None:
-    """Return why a Parquet file would take more memory than what is in it, None where it would not.
+    """Return why a Parquet file would take more memory than its contents; None if it would not.
 
-    What its footer says of sizes is held against itself before anything is read: memory is taken by its word. Only facts of
-    whole row groups are asked for: those of a column end the process where the footer is odd (pyarrow 26).
+    The sizes in the footer are checked against each other before reading, because memory is allocated from them. Only facts of
+    whole row groups are read: those of a column crash the process if the footer is malformed (pyarrow 26).
 
     Args:
         metadata: The footer, as pyarrow reads it.

@@ -15,14 +15,14 @@ from ckaudit.remote.arrivals import names_to_come
 
 
 class CheckpointFile(Struct, frozen=True):
-    """One checkpoint file by its name alone.
+    """One checkpoint file, described by its name alone.
 
     Attributes:
-        path: Where it is.
-        shown: Its name in findings, relative to what the user named.
-        step: The step in its name, None where the name has none.
-        session: The session whose history it is; None: it belongs to the run.
-        rank: The rank whose facts it holds; None: the merged file.
+        path: Its path.
+        shown: Its name in findings, relative to the user's argument.
+        step: The step in its name, None if there is none.
+        session: The session of a replaced checkpoint; None if it belongs to the run.
+        rank: The rank of a per-rank file; None for the merged file.
     """
 
     path: Path
@@ -36,11 +36,11 @@ class RunFiles(Struct, frozen=True):
     """The files of one run, each list in the order of names.
 
     Attributes:
-        root: The folder; None where the user named files.
-        checkpoints: Files of the run itself, rank files included.
+        root: The folder; None if the user named files.
+        checkpoints: Checkpoints of the run itself, including per-rank files.
         history: Checkpoints that a resume replaced.
         scalars: Scalar logs.
-        manifest: `run.json`, if there.
+        manifest: `run.json`, if it exists.
     """
 
     root: Path | None
@@ -50,19 +50,19 @@ class RunFiles(Struct, frozen=True):
     manifest: Path | None = None
 
     def is_empty(self) -> bool:
-        """Tell whether nothing here can be audited."""
+        """Tell whether there is nothing to audit."""
         return not (self.checkpoints or self.scalars)
 
 
 def list_folder(root: Path, *, prefix: str = "") -> RunFiles:
-    """List the run in `root`; other files are none of our business.
+    """List the run in `root`; other files are ignored.
 
     Args:
         root: The folder.
-        prefix: What stands before each file's name in findings.
+        prefix: Prefix of each file's name in findings.
 
     Raises:
-        UnreadableError: Where the folder cannot be listed.
+        UnreadableError: If the folder cannot be listed.
     """
     names = sorted(_names(root))
     folder = RunFiles(root, manifest=root / MANIFEST_NAME if MANIFEST_NAME in names else None)
@@ -78,7 +78,7 @@ def holds_run(root: Path) -> bool:
     """Tell whether a folder holds a checkpoint of the run itself or a scalar log.
 
     Raises:
-        UnreadableError: Where the folder cannot be listed.
+        UnreadableError: If the folder cannot be listed.
     """
     names = _names(root)
     if any(SCALARS_PATTERN.match(name) for name in names):
@@ -87,15 +87,15 @@ def holds_run(root: Path) -> bool:
 
 
 def is_own_name(name: str) -> bool:
-    """Tell whether a file is a checkpoint or a scalar log of ours by its name."""
+    """Tell whether a file name is that of a checkpoint or a scalar log of the contract."""
     return bool(CHECKPOINT_NAME.match(name) or SCALARS_PATTERN.match(name))
 
 
 def refuse_special(path: Path) -> None:
-    """Refuse a pipe, a socket or a device without opening it: it may never end, and reading takes data from its other readers.
+    """Refuse a pipe, a socket or a device without opening it: it may never end, and reading takes data from other readers.
 
     Raises:
-        UnreadableError: Where the path is there and is neither a folder nor a file.
+        UnreadableError: If the path exists and is neither a folder nor a file.
     """
     with suppress(OSError, ValueError):
         mode = path.stat().st_mode
@@ -105,7 +105,7 @@ def refuse_special(path: Path) -> None:
 
 
 def first_bytes(path: Path, count: int) -> bytes:
-    """Return the beginning of a file, where one of ours says its version; nothing of a pipe or a device, which may never end."""
+    """Return the first bytes of a file, which hold a contract file's version; nothing for a pipe or a device."""
     if not path.is_file():
         return b""
     with path.open("rb") as stream:
@@ -113,11 +113,11 @@ def first_bytes(path: Path, count: int) -> bytes:
 
 
 def list_files(paths: Iterable[Path], *, prefix: str | None = None) -> RunFiles:
-    """List single files that the user named: everything that is not a scalar log or a manifest is taken for a checkpoint.
+    """List files that the user named; all except scalar logs and manifests count as checkpoints.
 
     Args:
         paths: The files.
-        prefix: What stands before their bare names in findings; None: they are shown as they were named.
+        prefix: Prefix of their bare names in findings; None: they are shown as the user named them.
     """
     folder = RunFiles(None)
     manifest = None
@@ -146,10 +146,10 @@ def _names(root: Path) -> list[str]:
 
 
 def refuse_shut(folder: Path) -> None:
-    """Refuse a folder that can be listed, and nothing in it be opened: all in it looks as if it were not there.
+    """Refuse a folder that can be listed but not entered: all its files would seem to be missing.
 
     Raises:
-        UnreadableError: The folder is one.
+        UnreadableError: If the folder cannot be entered.
     """
     if not os.access(folder, os.X_OK):
         hint = "Look at its rights: a folder must be entered (chmod u+x)."
@@ -166,7 +166,7 @@ def shown_name(name: str) -> str:
 
 
 def named_checkpoint(path: Path, shown: str) -> CheckpointFile | None:
-    """Read step, session and rank from a file name.
+    """Return step, session and rank from a file name.
 
     >>> named_checkpoint(Path("analysis_checkpoint_step_00000500.session001.json.gz"), "x").session
     1

@@ -1,6 +1,6 @@
-"""Where things stand in a JSON text: the line of a value, keys that stand twice, numbers that overflow.
+"""Locations in a JSON text: the line of a value, repeated keys, numbers that overflow.
 
-Only documents already known to be bad come here, so this is a plain scanner; it never recurses, however deep the text.
+It is a plain scanner, because it only reads documents that are known to be faulty; it never recurses, at any depth.
 """
 
 import re
@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from ckaudit.contract.schema.report import Finding
 
-# No repeat gives back what it took, and a text without its end is a token too: else a broken document takes hours.
+# Possessive repeats, and a token for unterminated text, avoid backtracking: otherwise a broken document takes hours.
 _TOKEN = re.compile(r'[ \t\n\r]*+(?:([{}\[\],:])|("(?:[^"\\]++|\\.)*+(?:"|\\?\Z))|([^\s{}\[\],:"]++)|[^ \t\n\r]|\Z)', re.DOTALL)
 
 
 class Spot(Struct, frozen=True):
-    """A value: its JSON pointer, its first character, its text where it is a plain token, and whether its key is a repeat."""
+    """A value: its JSON pointer, its offset, its text if it is a plain token, and whether its key is repeated."""
 
     pointer: str
     offset: int
@@ -25,7 +25,7 @@ class Spot(Struct, frozen=True):
 
 
 class _Level(Struct):
-    """An object or array that the scanner is inside of, and how far it has come in it."""
+    """An open object or array, and the scanner's position in it."""
 
     pointer: str
     is_object: bool
@@ -48,7 +48,7 @@ def escape(key: str) -> str:
 
 
 def pointer_of(path: Iterator[str | int]) -> str:
-    """Join keys and indices to a JSON pointer."""
+    """Return the JSON pointer of keys and indices."""
     return "".join(f"/{escape(str(part))}" for part in path)
 
 
@@ -62,7 +62,7 @@ def walk(text: str, *, max_depth: int = 1000) -> Iterator[Spot]:
 
     Args:
         text: The JSON text.
-        max_depth: Where to stop: no parser goes deeper, and pointers would grow with the square of the depth.
+        max_depth: Depth to stop at: no parser goes deeper, and pointers would grow with the square of the depth.
     """
     stack: list[_Level] = []
     for match in _TOKEN.finditer(text):
@@ -91,7 +91,7 @@ def walk(text: str, *, max_depth: int = 1000) -> Iterator[Spot]:
 def _unquoted(quoted: str) -> str:
     if "\\" not in quoted:
         return quoted[1:-1]
-    import json  # only a file in which something is wrong is walked
+    import json  # only faulty files are scanned
 
     try:
         return str(json.loads(quoted, strict=False))
@@ -100,7 +100,7 @@ def _unquoted(quoted: str) -> str:
 
 
 def lines_of(text: str, pointers: set[str]) -> dict[str, int]:
-    """Return the line of each of `pointers` that the text holds."""
+    """Return the line of each pointer that exists in the text."""
     lines: dict[str, int] = {}
     for spot in walk(text):
         if spot.pointer in pointers and spot.pointer not in lines:
@@ -111,7 +111,7 @@ def lines_of(text: str, pointers: set[str]) -> dict[str, int]:
 
 
 def with_lines(findings: list[Finding], text: bytes) -> list[Finding]:
-    """Return findings that have a pointer with the line it leads to."""
+    """Return findings with the line of their pointer, if they have one."""
     if b"\n" not in text.strip():
         return [replace(finding, line=1) for finding in findings]
     lines = lines_of(text.decode(), {finding.pointer for finding in findings if finding.pointer is not None})

@@ -1,8 +1,8 @@
-"""Reading `scalars.jsonl` a block of lines at a time: one JSON object per line, most of them good, the last one perhaps cut off.
+"""Reading of `scalars.jsonl` in blocks of lines: one JSON object per line, mostly valid, the last one perhaps cut off.
 
-A block of lines is decoded in one pass. Only where that fails, or where the block holds something that the pass would
-lose (a key twice, two objects on a line), is it read line by line; a broken line costs itself and nothing else. The length
-of a file, the length of a line and the faults are bounded.
+A block of lines is decoded in one pass. It is read line by line only if that fails, or if the pass would lose something in it (a
+repeated key, two objects on a line). A faulty line costs only itself. File size, line length and the number of faults are
+bounded.
 """
 
 import json
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 MAX_LINE_BYTES = 4 * 2**20  # a line with every per-tensor norm of 1,000 tensors has 0.1 MB
 
 FIRST_BYTES = 2**14
-"""Bytes that show what lines look like."""
+"""Bytes that suffice to learn the fields of lines."""
 
 MANY_BYTES = 2**17
-"""Bytes from which lines are read as a table faster, what it takes to learn their fields included."""
+"""Size from which a table is faster, including the time to learn the fields."""
 
-_NOT_TEXT = (b"\xff\xfe", b"\xfe\xff", *MAGIC)  # UTF-16, or packed
+_NOT_TEXT = (b"\xff\xfe", b"\xfe\xff", *MAGIC)  # UTF-16, or compressed
 
 MAX_EXPLAINED = 20
 MAX_FAULTY = 100_000
@@ -48,17 +48,17 @@ _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class Lines(Struct):
-    """What a stretch of lines says.
+    """Contents of a block of lines.
 
     Attributes:
-        table: Good lines as columns, where they were asked for and could be had; those in `rows` come after them.
-        rows: The good lines, each a dictionary as written: a word such as "NaN" stays a word, null stays None.
-        numbers: The line in the file of each row, from 1.
-        findings: What is wrong, in the order of lines; the first `MAX_EXPLAINED` faulty lines only.
-        notes: What a reader must know though nobody did wrong.
-        faulty: Lines with something wrong; all but repeated keys cost the line.
-        bare: Bare NaN and infinities that were read as recorded.
-        stopped: Nothing after these lines may be read: they follow a version that this tool does not know, or are no log.
+        table: Valid lines as columns, if a table was asked for and possible; those in `rows` come after them.
+        rows: The valid lines, each a dictionary as written: a word such as "NaN" stays a word, null stays None.
+        numbers: Line number in the file of each row, from 1.
+        findings: Problems in the order of lines; only of the first `MAX_EXPLAINED` faulty lines.
+        notes: Notes that are not problems.
+        faulty: Number of faulty lines; all faults but repeated keys lose the line.
+        bare: Number of bare NaN and infinities, which count as recorded.
+        stopped: Whether reading must stop here, because of an unknown version or because the file is not a log.
     """
 
     table: "LineTable | None" = None
@@ -72,15 +72,15 @@ class Lines(Struct):
 
 
 def read_lines(path: Path, shown: str, *, root: Path | None = None, tabulate: Tabulate | None = None) -> Iterator[Lines]:
-    """Yield a scalar log a block at a time, `.gz` and `.zst` unpacked; memory does not grow with the file.
+    """Yield a scalar log block by block, with `.gz` and `.zst` decompressed; memory does not grow with the file.
 
-    A file that cannot be read, or not to its end, gives a last block whose only content is the finding that says why.
+    If a file cannot be read to its end, the last block holds only the finding that explains it.
 
     Args:
         path: The log.
         shown: Its name in findings.
-        root: The folder it must not leave by a link.
-        tabulate: Makes a table of lines, or None where it cannot without loss.
+        root: Folder that it must not leave through a link.
+        tabulate: Returns a table of lines, or None if something would be lost.
     """
     faulty, number = 0, 1
     try:
@@ -101,7 +101,7 @@ def read_lines(path: Path, shown: str, *, root: Path | None = None, tabulate: Ta
 
 
 def _whole_lines(blocks: Iterator[bytes], shown: str) -> Iterator[bytes]:
-    """Yield whole lines; the last one may be cut, or so long that nothing behind it is read."""
+    """Yield whole lines; the last one may be cut off, or so long that nothing after it is read."""
     rest, start = b"", True
     for block in blocks:
         if start and _is_binary(block[:4096]):
@@ -120,7 +120,7 @@ def _whole_lines(blocks: Iterator[bytes], shown: str) -> Iterator[bytes]:
 
 
 def _first_lines_apart(blocks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the beginning of the first block by itself: who makes tables learns from it what lines look like."""
+    """Yield the start of the first block separately, so that a table's fields can be learned from it."""
     for number, block in enumerate(blocks):
         cut = block.find(b"\n", FIRST_BYTES) + 1 if number == 0 and len(block) > MANY_BYTES else 0
         if cut:
@@ -129,13 +129,13 @@ def _first_lines_apart(blocks: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _is_binary(head: bytes) -> bool:
-    # A power cut leaves zeros behind the last line: they alone do not make a file binary.
+    # A power failure leaves zeros after the last line, which alone do not make a file binary.
     return head.startswith(_NOT_TEXT) or b"\0" in head.rstrip(b"\0")
 
 
 def _parse(block: bytes, file: str, number: int, faulty: int, tabulate: Tabulate | None) -> Lines:
     beyond = len(block) - MAX_LINE_BYTES
-    # A line that is too long covers this stretch: where one ends in it, there is none.
+    # A line that is too long covers this stretch; a line end inside it excludes one.
     if beyond <= 0 or block.find(b"\n", beyond, MAX_LINE_BYTES) >= 0:
         return parse_lines(block, file, first_line=number, explained=faulty, tabulate=tabulate)
     parts = block.split(b"\n")
@@ -151,14 +151,14 @@ def _parse(block: bytes, file: str, number: int, faulty: int, tabulate: Tabulate
 
 
 def parse_lines(data: bytes, file: str, *, first_line: int = 1, explained: int = 0, tabulate: Tabulate | None = None) -> Lines:
-    """Read the lines of `data`; a last line without its newline is read where it is whole, and left out where it is cut.
+    """Parse the lines of `data`; a last line without a newline counts if it is complete, and is left out if it is cut off.
 
     Args:
         data: Bytes of the file, from the start of a line.
         file: Its name in findings.
         first_line: The line of the file that `data` starts with.
-        explained: Faulty lines already explained; beyond `MAX_EXPLAINED` they are only counted.
-        tabulate: Makes a table of lines, or None where it cannot without loss.
+        explained: Number of faulty lines already explained; beyond `MAX_EXPLAINED` they are only counted.
+        tabulate: Returns a table of lines, or None if something would be lost.
     """
     lines = Lines()
     if first_line == 1 and data.startswith(BOM):
@@ -187,7 +187,7 @@ def _decoders() -> tuple["msgspec.json.Decoder[Row]", "msgspec.json.Decoder[Scal
 
 
 def _take_all(body: bytes, lines: Lines, file: str, first_line: int, tabulate: Tabulate | None) -> bool:
-    """Take all lines in one pass, and say whether nothing was lost by it."""
+    """Read all lines in one pass, and tell whether nothing was lost."""
     taken = _taken(body, lines, first_line, tabulate)
     if not taken and (words := [word for word in _PYTHON_WORDS if word in body]):
         taken = _taken(_quote_python_words(body, words), lines, first_line, tabulate)
@@ -209,7 +209,7 @@ def _taken(body: bytes, lines: Lines, first_line: int, tabulate: Tabulate | None
 
 
 def _quote_python_words(body: bytes, words: list[bytes]) -> bytes:
-    """Quote bare words; one inside a string gets quoted too, which breaks the text and never changes it unseen."""
+    """Quote bare words; quoting one inside a string breaks the text and so never changes it unnoticed."""
     for pattern in words:
         word = pattern.lstrip(b": ")
         body = body.replace(pattern, pattern.removesuffix(word) + b'"' + word + b'"')
@@ -279,9 +279,9 @@ def _decode_line(text: bytes) -> Row | None:
 
 
 def _parse_line(text: bytes) -> tuple[Row | None, list[str]]:
-    """Read a line the slow way: its values where they can be had, and the keys that stand more than once.
+    """Parse a line the slow way: return its values if possible, and its repeated keys.
 
-    A whole step written as 3.0 and an integer beyond 64 bits are odd but within the contract.
+    A whole step written as 3.0 and an integer beyond 64 bits are unusual but within the contract.
     """
     if not text.lstrip().startswith(b"{"):
         return None, []
@@ -289,7 +289,7 @@ def _parse_line(text: bytes) -> tuple[Row | None, list[str]]:
         pairs = json.loads(text, object_pairs_hook=list)
         row = {key: _scalar(value) for key, value in pairs}
         row |= {name: int(value) for name in ("step", "session") if _whole(value := row.get(name))}
-        json.dumps(row, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+        json.dumps(row, ensure_ascii=False).encode()  # half a surrogate pair is not text
         msgspec.convert({name: row[name] for name in ("step", "time", "session") if name in row}, ScalarLine)
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None, []
@@ -327,7 +327,7 @@ def _is_cut(text: bytes) -> bool:
 
 
 def _say_bare(lines: Lines, file: str, number: int, words: int) -> None:
-    """Count bare words, and name the line of the first one only."""
+    """Count bare words, and report the line of the first one only."""
     lines.bare += words
     if lines.bare == words:
         message = f"holds a bare NaN or Infinity in line {number}; it was read as recorded"

@@ -1,1 +1,1 @@
-"""The documents of the contract as types: their fields, units and words, and the JSON Schemas made from them."""
+"""The documents of the contract as types, with fields, units and words, and the JSON Schemas made from them."""

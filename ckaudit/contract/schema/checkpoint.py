@@ -1,10 +1,10 @@
 """`ck.analysis.v1`: one checkpoint of statistics, the file `analysis_checkpoint_step_00000500.json`.
 
-Step N counts finished update attempts. Loss, gradients, activations and attention are those of attempt N, computed
-on the weights left by attempt N-1; weights and their movement are measured after it. Step 0 has no update.
+Step N counts finished update attempts. Loss, gradients, activations and attention are those of attempt N, computed on the weights
+after attempt N-1; weights and their deltas are measured after it. Step 0 has no update.
 
-Sections first: those with an entry for each parameter tensor, those about what the model does (activations, attention,
-experts, probes), and those about the training itself (optimizer, data, history, cost, ranks, parity, replay).
+Sections come first: those with an entry per parameter tensor, those about the model's behaviour (activations, attention, experts,
+probes), and those about the training itself (optimizer, data, history, cost, ranks, parity, replay).
 """
 
 from typing import Annotated, Literal
@@ -29,7 +29,7 @@ Trigger = Literal[
     "cadence", "loss_spike", "grad_norm", "dead_parameter", "nonfinite", "weights_written", "manual", "first", "last"
 ]
 PLANNED = frozenset({"cadence", "first", "last"})
-"""Triggers that are no event; any other word is one, also of somebody's own."""
+"""Triggers that are not events; any other word is an event, including user-defined ones."""
 
 GradientsSource = Literal["pre_clip", "rescaled", "post_clip"]
 
@@ -42,7 +42,7 @@ class BinRange(Struct, gc=False):
 
 
 class Histogram(Struct, gc=False):
-    """How the values of a tensor are distributed."""
+    """The distribution of the values of a tensor."""
 
     bins: Annotated[
         BinRange | list[Number], doc("n+1 edges, or n centres, or the range and number of equal bins.", shape="(n+1,)")
@@ -112,7 +112,7 @@ class GradientStats(Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class DeltaStats(Struct, kw_only=True, omit_defaults=True, gc=False):
-    """How far one weight tensor moved."""
+    """The distance that one weight tensor moved."""
 
     norm: Annotated[NonNegative | UnsetType, doc("L2 norm of the last update, w_new - w_old.")] = UNSET
     relative: Annotated[NonNegative | UnsetType, doc("norm over the norm of the tensor.")] = UNSET
@@ -153,7 +153,7 @@ class ActivationStats(Struct, kw_only=True, omit_defaults=True, gc=False):
 
 
 class AttentionStats(Struct, kw_only=True, omit_defaults=True, gc=False):
-    """The attention of one layer, a number per query head."""
+    """The attention of one layer, one number per query head."""
 
     entropy_per_head: Annotated[
         list[Number] | UnsetType, doc("Mean over queries of -sum p log p (F9).", unit="nats", shape="(H,)")
@@ -203,7 +203,7 @@ class MoeStats(Struct, kw_only=True, omit_defaults=True):
 
 
 class ProbeStats(Struct, kw_only=True, omit_defaults=True):
-    """What the model said to one fixed probe."""
+    """The model's output for one fixed probe."""
 
     exact_match: Annotated[NonNegative | UnsetType, doc("Share of tokens continued exactly, 0 to 1.")] = UNSET
     overlap: Annotated[NonNegative | UnsetType, doc("Share of tokens in common with the true continuation, 0 to 1.")] = UNSET
@@ -283,7 +283,7 @@ class BatchFacts(Struct, kw_only=True, omit_defaults=True):
 
 
 class History(Struct, kw_only=True, omit_defaults=True):
-    """Black box: the last steps before this one, oldest first, a column each."""
+    """Black box: the last steps before this one, oldest first, one column each."""
 
     steps: Annotated[list[Step], doc("Steps held.", unit="steps", shape="(K,)")]
     loss: Annotated[list[Number | None] | UnsetType, doc("Training loss.", unit="nats/token", shape="(K,)")] = UNSET
@@ -298,7 +298,7 @@ class History(Struct, kw_only=True, omit_defaults=True):
 
 
 class Cost(Struct, kw_only=True, omit_defaults=True):
-    """What writing this checkpoint cost the training."""
+    """The cost of writing this checkpoint for the training."""
 
     ms: Annotated[NonNegative | UnsetType, doc("Time taken inside the step.", unit="ms")] = UNSET
     step_share: Annotated[NonNegative | UnsetType, doc("ms over the duration of a step.")] = UNSET
@@ -309,7 +309,7 @@ class Cost(Struct, kw_only=True, omit_defaults=True):
 
 
 class RankFacts(Struct, kw_only=True, omit_defaults=True):
-    """What only one rank knows."""
+    """Facts that only one rank knows."""
 
     step_time: Annotated[
         NonNegative | UnsetType, doc("Duration of a step, less waiting for other ranks where known.", unit="s")
@@ -324,7 +324,7 @@ class RankFacts(Struct, kw_only=True, omit_defaults=True):
 
 
 class Parity(Struct, kw_only=True, omit_defaults=True):
-    """This implementation against a reference one, on the same batch (D1.4)."""
+    """This implementation compared with a reference one, on the same batch (D1.4)."""
 
     loss_diff: Annotated[NonNegative | UnsetType, doc("Absolute difference of the losses.", unit="nats/token")] = UNSET
     param_diff: Annotated[NonNegative | UnsetType, doc("Largest absolute difference of a parameter.")] = UNSET

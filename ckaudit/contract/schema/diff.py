@@ -1,7 +1,7 @@
-"""`ck.diff.v1`: what a comparison says, of two runs or more, or of two checkpoints.
+"""`ck.diff.v1`: the result of a comparison of two or more runs, or of two checkpoints.
 
-The first subject is the reference; every other is judged against it, a `Pair` each. "Better" and "worse" are always said
-of the later subject.
+The first subject is the reference; each other subject is compared with it in a `Pair`. "Better" and "worse" always refer to the
+later subject.
 """
 
 from typing import Annotated, Literal
@@ -25,7 +25,7 @@ Source = Literal["identical", "replicas", "residuals", "none"]
 
 
 class Unlike(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One thing in which two runs are not alike before a single step is compared."""
+    """One difference in the setup of two runs, known before any step is compared."""
 
     name: Annotated[str, doc("What it is, such as vocabulary or config.weight_decay.")]
     kind: Annotated[Kind, doc("What it belongs to.")]
@@ -36,7 +36,7 @@ class Unlike(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Departure(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One quantity that leaves what noise explains, and where it does so first."""
+    """A quantity that differs by more than noise explains, and where it first does."""
 
     statistic: Annotated[str, doc("Catalogue name of the metric.")]
     where: Annotated[str | None, doc("Tensor, block, head or slice; null: the run as a whole.")] = None
@@ -49,7 +49,7 @@ class Departure(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Drift(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """How far the same part of two models has come apart at one step."""
+    """The distance between the same part of two models at one step."""
 
     measure: Annotated[str, doc("wasserstein, psi, grid, norm, head_entropy or movement_rank.")]
     section: Annotated[str, doc("weights, gradients, activations, weight_deltas or attention.")]
@@ -63,7 +63,7 @@ class Drift(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Answer(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One question put to both runs, and how the second does."""
+    """A question about both runs, and how the second run compares with the first."""
 
     question: Annotated[str, doc("Its name, such as final_loss.")]
     title: Annotated[str, doc("The question as a sentence.")]
@@ -78,7 +78,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Noise(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """What tells a difference from chance."""
+    """The limits that distinguish a difference from chance."""
 
     source: Annotated[
         Source, doc("identical: the runs agree at first, but for rounding; replicas: --noise; residuals: each run's own; none.")
@@ -88,7 +88,7 @@ class Noise(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Curve(Struct, kw_only=True, frozen=True):
-    """One quantity of both runs, for a picture."""
+    """One quantity of both runs, for a chart."""
 
     name: Annotated[str, doc("Catalogue name of the metric.")]
     unit: Annotated[str, doc("Unit of the values.")]
@@ -98,7 +98,7 @@ class Curve(Struct, kw_only=True, frozen=True):
 
 
 class Pair(Struct, kw_only=True, frozen=True):
-    """One subject against the reference; every member but the limits is always written."""
+    """One subject compared with the reference; all members except the limits are always written."""
 
     left: Annotated[str, doc("The reference.")]
     right: Annotated[str, doc("The subject judged.")]
@@ -121,7 +121,7 @@ class Pair(Struct, kw_only=True, frozen=True):
 
 
 class Gated(Struct, kw_only=True, frozen=True):
-    """What a gate makes of a comparison, and by which terms; every member is always written."""
+    """The decision of a gate on a comparison, and its terms; all members are always written."""
 
     outcome: Annotated[Outcome, doc("passed, failed, or incomparable where nobody can tell.")]
     reasons: Annotated[list[str], doc("Why it did not pass, a sentence each.")] = []
@@ -132,7 +132,7 @@ class Gated(Struct, kw_only=True, frozen=True):
 
 
 class Comparison(Struct, kw_only=True, frozen=True):
-    """A whole comparison; every member is always written."""
+    """A whole comparison; all members are always written."""
 
     schema_version: Annotated[Literal["ck.diff.v1"], doc("Which contract this document follows.")]
     tool: Annotated[str, doc("Name and version of the auditor.")]

@@ -1,4 +1,4 @@
-"""`ck.fleet.v1`: what an audit of many runs found, one row a run, and what runs have in common that are ill."""
+"""`ck.fleet.v1`: the result of an audit of many runs, one row per run, and what unhealthy runs have in common."""
 
 from typing import Annotated, Literal
 
@@ -28,14 +28,14 @@ class FleetFinding(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Curve(Struct, kw_only=True, frozen=True):
-    """A series thinned for a picture: the first and the last point of it, and the extremes between."""
+    """A series thinned for a chart: its first and last point, and the extremes between them."""
 
     steps: Annotated[list[Step], doc("Steps.", unit="steps", shape="(N,)")]
     values: Annotated[list[Number], doc("The values.", shape="(N,)")]
 
 
 class FleetRun(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One run of a fleet, and what its audit said."""
+    """One run of a fleet, and the result of its audit."""
 
     run: Annotated[str, doc("Where the run lies: a path or an address, without credentials.")]
     source: Annotated[str, doc("The folder or file to open for it, where that holds several runs; empty: `run`.")] = ""
@@ -78,7 +78,7 @@ class FleetRun(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class CommonCause(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """Something that ill runs share far more often than chance would have it."""
+    """Something that unhealthy runs share far more often than expected by chance."""
 
     field: Annotated[CommonField, doc("Of what kind it is.")]
     name: Annotated[str, doc("What is shared, such as config.lr or node.")]

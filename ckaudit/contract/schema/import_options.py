@@ -1,4 +1,4 @@
-"""How a run is to be read, where only the user can say it: columns, which run, format, slices, units."""
+"""Options for reading a run that only the user knows: columns, which run, format, slices, units."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -7,16 +7,16 @@ from msgspec import Struct
 
 
 class ImportOptions(Struct, frozen=True):
-    """How to read a foreign log: column names, run, format, units.
+    """How to read the log of another program: column names, run, format, units.
 
     Attributes:
         columns: The log's own name for a catalogue name or its short form, such as {"loss": "train/loss"}.
-        run: Which of several runs in it, by its name or its number from 1; empty: the only one.
-        format: Name of the importer; empty: told by content.
-        tau_slices: The easy and the hard slice that tau compares; None: what the policy or run.json says.
-        remembered: Columns as a policy names them; they count where a log has them, and `columns` go before them.
-        policy: The policy's file as a reader would name it.
-        units: The unit of a share by its catalogue name, such as {"mfu": "percent"}; absent: told by its range.
+        run: Name or number (from 1) of one of several runs in the log; empty: the only one.
+        format: Name of the importer; empty: detected from the content.
+        tau_slices: The easy and the hard slice that tau compares; None: those of the policy or run.json.
+        remembered: Columns named by a policy; they count if a log has them, and `columns` take precedence.
+        policy: Name of the policy file to show.
+        units: The unit of a share by its catalogue name, such as {"mfu": "percent"}; absent: detected from its range.
     """
 
     columns: Mapping[str, str] = MappingProxyType({})

@@ -1,4 +1,4 @@
-"""What loss functions are given: sections of a checkpoint."""
+"""Inputs of loss functions: sections of a checkpoint."""
 
 from typing import Annotated
 

@@ -1,7 +1,7 @@
-"""The names by which programs log the terms of a loss whose course says more than that of their sum.
+"""Names under which programs log the terms of a loss whose curves show more than that of their sum.
 
-A generator's loss and that of what judges its products play against each other. The two terms of a variational autoencoder are
-what it costs to restore the input, and how far its code is from what would be there without any input.
+The losses of a generator and a discriminator work against each other. The two terms of a variational autoencoder are the
+reconstruction loss and the divergence of its code from the prior.
 """
 
 import re
@@ -13,7 +13,7 @@ from msgspec import Struct
 LossPart = Literal["generator", "discriminator", "reconstruction", "kl"]
 
 PAIRED_LOSS_TERMS: tuple[tuple[LossPart, LossPart], ...] = (("generator", "discriminator"), ("reconstruction", "kl"))
-"""Terms that are read in pairs: what plays against each other, and the two terms of a variational autoencoder."""
+"""Terms that are read in pairs: opposing losses, and the two terms of a variational autoencoder."""
 
 GENERATOR = re.compile(r"(?:loss_)?(?:g|gen|generator)_(?:adv_|gan_)?loss|loss_(?:g|gen|generator)(?:_gan)?|gen|generator|g_gan")
 DISCRIMINATOR = re.compile(
@@ -39,12 +39,12 @@ _NO_LETTERS = re.compile(r"[^a-z0-9]+")
 
 
 class AdversarialSides(Struct, frozen=True):
-    """The names of the losses of adversarial networks, where one side has several of them.
+    """The names of opposing losses, if one side has several of them.
 
     Attributes:
         generators: Losses of generators.
-        discriminators: Losses of what tells their products from real ones, or the halves of one, on real rows and on products.
-        terms: Losses of the same number of other terms, by what they are.
+        discriminators: Losses of discriminators, or the two halves of one loss, on real and on generated rows.
+        terms: Other terms with the same number of losses, by their name.
     """
 
     generators: tuple[str, ...]
@@ -53,10 +53,10 @@ class AdversarialSides(Struct, frozen=True):
 
 
 def adversarial_sides(names: Iterable[str]) -> AdversarialSides | None:
-    """Return the losses of several generators or discriminators, told apart by a letter or a number; None: there are none.
+    """Return the losses of several generators or discriminators that differ by a letter or a number; None if there are none.
 
-    Names as short as `D_A` count only beside as many of the other side, and `D_real` beside `G_GAN`: elsewhere it may be what a
-    discriminator says, which is no loss.
+    Names as short as `D_A` count only if the other side has as many, and `D_real` only beside `G_GAN`: otherwise it may be a
+    discriminator's output, which is not a loss.
 
     >>> adversarial_sides(["D_A", "G_A", "cycle_A", "D_B", "G_B", "cycle_B"])
     AdversarialSides(generators=('G_A', 'G_B'), discriminators=('D_A', 'D_B'), terms={'cycle': ('cycle_A', 'cycle_B')})
@@ -85,14 +85,14 @@ def adversarial_sides(names: Iterable[str]) -> AdversarialSides | None:
 
 
 def may_be_adversarial(name: str) -> bool:
-    """Tell whether a name may be that of one of several losses of adversarial networks, or of one of several terms of theirs."""
+    """Tell whether a name may be that of one of several opposing losses, or of one of their terms."""
     match = _ONE_OF_SEVERAL.fullmatch(_form(name))
     stem = match[1] + match[4] if match else ""
     return stem in ("g", "d") or any(pattern.fullmatch(stem) for pattern in (GENERATOR, DISCRIMINATOR, _ADVERSARIAL_TERM))
 
 
 def _several(forms: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the names that are alike but for a letter or a number, by that, for each name that they share."""
+    """Return the names that differ only by a letter or a number, keyed by that, for each shared name."""
     alike: dict[str, dict[str, str]] = {}
     for name, form in forms.items():
         if match := _ONE_OF_SEVERAL.fullmatch(form):
@@ -103,7 +103,7 @@ def _several(forms: Mapping[str, str]) -> dict[str, dict[str, str]]:
 def _side(
     forms: Mapping[str, str], several: Mapping[str, dict[str, str]], pattern: re.Pattern[str], short: str
 ) -> dict[str, str]:
-    """Return the names of one side by what tells them apart; the only one that stands for all goes before several."""
+    """Return the names of one side by what distinguishes them; a single name for all takes precedence over several."""
     if whole := [name for name, form in forms.items() if pattern.fullmatch(form)]:
         return {"": whole[0]} if len(whole) == 1 else {}
     found = [names for stem, names in several.items() if stem == short or pattern.fullmatch(stem)]
@@ -111,7 +111,7 @@ def _side(
 
 
 def loss_part_of(name: str) -> LossPart | None:
-    """Return which term of a training loss has a name, None where it is none of these.
+    """Return the term of a training loss that a name stands for; None if it is none of these.
 
     >>> loss_part_of("Loss/G/loss"), loss_part_of("Loss/D/reg")
     ('generator', None)

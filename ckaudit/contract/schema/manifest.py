@@ -1,4 +1,4 @@
-"""`ck.run.v1`: what a run is, the file `run.json`."""
+"""`ck.run.v1`: the facts of a run, the file `run.json`."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ TensorKind = Literal["embedding", "attention", "mlp", "norm", "head", "router", 
 
 
 class TensorFacts(Struct, kw_only=True, omit_defaults=True):
-    """What one parameter tensor is, and where it sits in the model."""
+    """The kind of one parameter tensor, and its place in the model."""
 
     depth: Annotated[Count | UnsetType, doc("Index of its block from the input; absent outside the blocks.")] = UNSET
     block: Annotated[str | UnsetType, doc("Name of its block's module, such as encoder.layer.3; absent outside the blocks.")] = (
@@ -75,14 +75,14 @@ class Session(Struct, kw_only=True, omit_defaults=True):
 
 
 class Cadence(Struct, kw_only=True):
-    """A stretch of steps with one distance between checkpoints."""
+    """A range of steps with the same distance between checkpoints."""
 
     until: Annotated[Step | None, doc("Last step of the stretch; null: to the end.", unit="steps")]
     every: Annotated[Count, doc("Distance between checkpoints.", unit="steps")]
 
 
 class Triggers(Struct, kw_only=True, omit_defaults=True):
-    """What asks for a checkpoint outside the cadence."""
+    """The conditions that trigger a checkpoint outside the cadence."""
 
     loss_spike_factor: Annotated[NonNegative | UnsetType, doc("Loss over its moving average.")] = UNSET
     grad_norm_factor: Annotated[NonNegative | UnsetType, doc("Global gradient norm over the median of the last 100.")] = UNSET
@@ -90,7 +90,7 @@ class Triggers(Struct, kw_only=True, omit_defaults=True):
 
 
 class Manifest(Struct, kw_only=True, omit_defaults=True):
-    """One run. Every part is optional but the version; what is missing is said where it would have been needed."""
+    """One run. All parts are optional except the version; a missing part is reported where it would have been needed."""
 
     schema_version: Annotated[Literal["ck.run.v1"], doc("Which contract this file follows.")]
     name: Annotated[str | UnsetType, doc("The run's own name.")] = UNSET
@@ -175,6 +175,6 @@ class Manifest(Struct, kw_only=True, omit_defaults=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the last session has said that it is over."""
+        """Whether the last session has recorded its end."""
         sessions = self.sessions or []
         return bool(sessions) and sessions[-1].end is not UNSET

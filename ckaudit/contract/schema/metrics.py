@@ -1,4 +1,4 @@
-"""`ck.metrics.v1`: derived series of a run as other programs read them, what `ckaudit metrics --format json` prints."""
+"""`ck.metrics.v1`: derived series of a run for other programs, printed by `ckaudit metrics --format json`."""
 
 from typing import Annotated, Literal
 
@@ -36,7 +36,7 @@ class Missing(Struct, kw_only=True, frozen=True):
 
 
 class Metrics(Struct, kw_only=True, frozen=True):
-    """All metrics asked for; every member is always written."""
+    """All requested metrics; all members are always written."""
 
     schema_version: Annotated[Literal["ck.metrics.v1"], doc("Which contract this document follows.")]
     tool: Annotated[str, doc("Name and version of the program.")]

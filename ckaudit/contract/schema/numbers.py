@@ -1,7 +1,7 @@
-"""The number types of the contract, how a non-finite number is written, and arithmetic that overflows without a warning.
+"""The number types of the contract, the notation of non-finite numbers, and arithmetic that overflows without a warning.
 
-JSON has no NaN and no infinity, so the contract writes them as the words of `NonFinite`.
-A field that is absent was *not recorded*; a field that holds "NaN" was *recorded as NaN*.
+JSON has no NaN and no infinity, so the contract writes them as the words of `NonFinite`. An absent field is *not recorded*; a
+field with "NaN" is *recorded as NaN*.
 """
 
 import math
@@ -29,7 +29,7 @@ def doc(text: str, *, unit: str | None = None, shape: str | None = None) -> Meta
 
 
 def encode_float(value: float) -> Number:
-    """Return `value`, or the contract's word for it where it is not finite.
+    """Return `value`, or the contract's word if it is not finite.
 
     >>> encode_float(float("-inf")), encode_float(1.5)
     ('-Infinity', 1.5)
@@ -42,7 +42,7 @@ def encode_float(value: float) -> Number:
 
 
 def finite(value: Number | str | None) -> float | None:
-    """Return a value as a number, None where it is missing or not finite.
+    """Return a value as a number; None if it is missing or not finite.
 
     >>> finite(2), finite("NaN"), finite(None)
     (2.0, None, None)
@@ -51,7 +51,7 @@ def finite(value: Number | str | None) -> float | None:
 
 
 def total(values: Iterable[float]) -> float:
-    """Return the exact sum of numbers; infinite where it overflows, NaN where infinities cancel out.
+    """Return the exact sum of numbers; infinite if it overflows, NaN if infinities cancel.
 
     >>> total([1e308, 1e308, -1e308]), total([0.1] * 10)
     (inf, 1.0)
@@ -64,11 +64,11 @@ def total(values: Iterable[float]) -> float:
 
 
 def ignoring_float_errors(function: Callable[Arguments, T]) -> Callable[Arguments, T]:
-    """Let what overflows in a function become infinite, and what is undefined NaN, without a warning.
+    """Run a function in which overflow gives infinity and undefined results give NaN, without warnings.
 
-    Every door by which recorded numbers come in has this, and nothing behind a door needs it. Not for generators: they run
-    in the time of whoever asks them.
+    Every entry point for recorded numbers uses this decorator, so code behind one does not need it. It does not suit generators,
+    because their body runs in the caller's context.
     """
-    import numpy as np  # documents are read and written without it
+    import numpy as np  # imported late: documents are read and written without numpy
 
     return np.errstate(all="ignore")(function)

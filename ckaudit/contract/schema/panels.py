@@ -1,7 +1,7 @@
-"""`ck.panels.v1`: the pictures of one run, or of two, as data: tabs that are questions, charts with what they show.
+"""`ck.panels.v1`: the charts of one run, or of two, as data: tabs that are questions, with their charts.
 
-It stands in the HTML report, and any other program can draw from it. Everything is down-sampled to what a screen can show;
-a chart says of which metric it is, by which formula, in which unit, and a finding leads to its chart and step.
+The HTML report embeds it, and any other program can draw from it. All data are down-sampled to what a screen can show. A chart
+names its metric, formula and unit, and a finding links to its chart and step.
 """
 
 from typing import Annotated, Literal
@@ -40,7 +40,7 @@ class Matrix(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Frame(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """What a slider shows at one step."""
+    """The content that a slider shows at one step."""
 
     step: Annotated[Step, doc("The step.", unit="steps")]
     where: Annotated[str, doc("Tensor, layer or head.")]
@@ -71,7 +71,7 @@ class Mark(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One picture."""
+    """One chart."""
 
     id: Annotated[str, doc("Name that findings and links know it by.")]
     title: Annotated[str, doc("The question it answers.")]
@@ -113,7 +113,7 @@ class Tab(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Link(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """Where a finding is seen best."""
+    """The best place to see a finding."""
 
     finding: Annotated[int, doc("Which finding of the report, by its place.")]
     tab: Annotated[str, doc("The tab.")]
@@ -122,7 +122,7 @@ class Link(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Beside(Struct, kw_only=True, frozen=True):
-    """What stands on the first page of a second run, and how it does against the first."""
+    """The first-page facts of a second run, and how it compares with the first."""
 
     severity: Annotated[Severity | None, doc("The gravest finding of the second run; null: none.")]
     verdict: Annotated[str, doc("What triage says of the second run.")]
@@ -132,7 +132,7 @@ class Beside(Struct, kw_only=True, frozen=True):
 
 
 class Panels(Struct, kw_only=True, frozen=True):
-    """All pictures; every member is always written."""
+    """All charts; all members are always written."""
 
     schema_version: Annotated[Literal["ck.panels.v1"], doc("Which contract this document follows.")]
     subjects: Annotated[list[str], doc("The run, and the one it is compared with.")]

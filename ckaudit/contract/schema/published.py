@@ -1,6 +1,6 @@
 """The published JSON Schemas, made from the types: one source of truth.
 
-`schemas/make.py` writes them; a test fails where the committed ones differ.
+`schemas/make.py` writes them; a test fails if the committed ones differ.
 """
 
 import json
@@ -61,7 +61,7 @@ def schema(version: str) -> dict[str, Any]:
 
 
 def _without_indent(definition: dict[str, Any]) -> dict[str, Any]:
-    """Take away the indent of a docstring, as Python 3.13 does itself."""
+    """Remove the indent of a docstring, as Python 3.13 does itself."""
     return definition | ({"description": cleandoc(description)} if (description := definition.get("description")) else {})
 
 

@@ -1,4 +1,4 @@
-"""`ck.measures.v1`: values by catalogue name that were measured from raw material, such as texts or generations."""
+"""`ck.measures.v1`: values by catalogue name, measured on raw material such as texts or generations."""
 
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
@@ -36,7 +36,7 @@ class Missing(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Cluster(Struct, kw_only=True, frozen=True):
-    """Documents that are nearly the same."""
+    """Documents that are nearly identical."""
 
     documents: Annotated[Count, doc("How many.", unit="documents")]
     places: Annotated[list[str], doc("The first of them, as file:line.")]
@@ -44,7 +44,7 @@ class Cluster(Struct, kw_only=True, frozen=True):
 
 
 class Measures(Struct, kw_only=True, frozen=True):
-    """What was measured; every member is always written, empty where there is nothing."""
+    """All measurements; all members are always written, empty if there is nothing."""
 
     schema_version: Annotated[Literal["ck.measures.v1"], doc("Which contract this document follows.")]
     tool: Annotated[str, doc("Name and version of the program.")]
@@ -60,12 +60,12 @@ class Measures(Struct, kw_only=True, frozen=True):
 
 
 def gathered(command: str, subject: str, results: Iterable[Measure | Missing], **rest: Any) -> Measures:
-    """Return the document of a measurement; values and what is missing stand in the order of the catalogue's rows.
+    """Return the document of a measurement, with values and missing ones in the order of the catalogue's rows.
 
     Args:
-        command: What measured.
-        subject: What was measured.
-        results: Values, and what could not be had.
+        command: The command that measured.
+        subject: The measured material.
+        results: Values, and those that could not be measured.
         **rest: The other members of `Measures`.
     """
     ordered = sorted(results, key=lambda result: result.row)

@@ -1,8 +1,8 @@
-"""`ck.report.v1`: what an audit says, the same for `validate`, `triage` and every renderer.
+"""`ck.report.v1`: the result of an audit, the same for `validate`, `triage` and every renderer.
 
-A `Finding` is one interval of one illness, or one violation of the contract. A `Diagnosis` is a ranked hypothesis that
-explains findings. A `Check` says of each rule whether it passed, failed, was skipped (and why) or broke. A `Phase` holds
-the answers to the playbook's questions.
+A `Finding` is one interval of one problem, or one violation of the contract. A `Diagnosis` is a ranked hypothesis that explains
+findings. A `Check` records for each rule whether it passed, failed, was skipped (and why) or crashed. A `Phase` holds the answers
+to the playbook's questions.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ Confidence = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Answer(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """What a run says to one question."""
+    """A run's answer to one question."""
 
     id: Annotated[str, doc("The question, such as D4.2; `ckaudit explain` knows it.")]
     question: Annotated[str, doc("The question in words.")]
@@ -41,7 +41,7 @@ class Answer(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Pointer(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """The command that shows more."""
+    """A command that shows more."""
 
     id: Annotated[str, doc("The row of the map, such as MAP-2.")]
     question: Annotated[str, doc("What one wants to know.")]
@@ -60,7 +60,7 @@ class Phase(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Finding(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One thing that is wrong: when, where, how much, against which limit, and what to try."""
+    """One problem: when, where, how much, against which limit, and what to try."""
 
     code: Annotated[str, doc("Stable code of the rule or violation, such as GRAD001.")]
     name: Annotated[str, doc("The illness in words_with_underscores.")]
@@ -93,11 +93,11 @@ Place = tuple[str, int]
 """A file, relative to the audited folder, and a line in it, from 1."""
 
 PlaceKey = tuple[str, str | None, int | None]
-"""What tells findings of one report from each other: code, place in the model, first step."""
+"""Key that distinguishes the findings of one report: code, place in the model, first step."""
 
 
 def place_key(finding: Finding) -> PlaceKey:
-    """Return the key under which files are looked up for a finding."""
+    """Return the key under which the evidence files of a finding are looked up."""
     return finding.code, finding.where, finding.first_step
 
 
@@ -110,7 +110,7 @@ class Evidence(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Diagnosis(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One hypothesis about why the findings are there."""
+    """One hypothesis about the cause of the findings."""
 
     cause: Annotated[str, doc("The cause in words_with_underscores.")]
     title: Annotated[str, doc("The cause as a sentence.")]
@@ -132,7 +132,7 @@ class Diagnosis(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Check(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """What became of one rule or one kind of violation."""
+    """The outcome of one rule or one kind of violation."""
 
     code: Annotated[str, doc("Stable code.")]
     name: Annotated[str, doc("The illness in words_with_underscores.")]
@@ -149,7 +149,7 @@ VitalOutcome = Literal["judged", "not_judged", "not_applicable", "disabled"]
 
 
 class VitalCheck(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One of the questions that every training must pass, and whether the record lets anybody answer it."""
+    """One of the questions that every training must pass, and whether the recorded data can answer it."""
 
     name: Annotated[str, doc("Short name, such as loss_falls.")]
     question: Annotated[str, doc("What it asks.")]
@@ -159,7 +159,7 @@ class VitalCheck(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Suppressed(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """A finding that does not count, because somebody said so, or because healthy siblings have it too."""
+    """A finding that does not count, because of a decision or because healthy siblings have it too."""
 
     finding: Annotated[Finding, doc("What was found.")]
     by: Annotated[
@@ -171,7 +171,7 @@ class Suppressed(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Sibling(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """A run that was named as a healthy sibling, and whether the audited one is held against it."""
+    """A run named as a healthy sibling, and whether the audited run is compared with it."""
 
     run: Annotated[str, doc("The run, as the user named it.")]
     counts: Annotated[bool, doc("Whether it is a yardstick: it can be read, is of the same configuration, and is well itself.")]
@@ -181,7 +181,7 @@ class Sibling(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Accepted(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """An entry of a baseline: what a finding was when it was accepted."""
+    """An entry of a baseline: the finding as it was when it was accepted."""
 
     command: Annotated[str, doc("Which command found it, triage or validate.")]
     code: Annotated[str, doc("Code of the finding.")]
@@ -197,7 +197,7 @@ class Accepted(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class PolicyUsed(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """The policy that a report was made under."""
+    """The policy under which a report was made."""
 
     file: Annotated[str, doc("The file it stands in.")]
     scale: Annotated[str | None, doc("Scale of the run that profiles were chosen by; null: nobody said.")] = None
@@ -211,14 +211,14 @@ class PolicyUsed(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Point(Struct, kw_only=True, frozen=True):
-    """One value of a picture with its name."""
+    """One named value of a chart."""
 
     label: Annotated[str, doc("Its step, or its block.")]
     value: Annotated[Number, doc("The value.")]
 
 
 class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """Data of one picture; renderers decide how it looks."""
+    """The data of one chart; renderers decide on its appearance."""
 
     name: Annotated[str, doc("loss, gradient_waterfall or finding, for instance.")]
     title: Annotated[str, doc("The question the picture answers.")]
@@ -233,7 +233,7 @@ class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class ResumeCheckpoint(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One checkpoint that a training could go on from."""
+    """One checkpoint from which a training could resume."""
 
     name: Annotated[str, doc("Its folder, or its first file, relative to the audited folder.")]
     step: Annotated[Step | None, doc("The step that it says inside, else that of its name.", unit="steps")] = None
@@ -256,7 +256,7 @@ class ResumeCheckpoint(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Tau(Struct, kw_only=True, frozen=True):
-    """How much more the hard slice costs than the easy one, over the run (F14)."""
+    """The excess loss of the hard slice over the easy one, over the run (F14)."""
 
     slices: Annotated[tuple[str, str], doc("The easy and the hard slice.")]
     last: Annotated[Number, doc("Tau at the last evaluation that has it.", unit="nats/token")]
@@ -283,7 +283,7 @@ class GradToWeight(Struct, kw_only=True, frozen=True):
 
 
 class Derived(Struct, kw_only=True, frozen=True):
-    """The four numbers that are made of others; what is missing is null, and reasons says why."""
+    """The four numbers derived from others; a missing one is null, and `reasons` says why."""
 
     divergence_step: Annotated[
         Step | None, doc("Step after which held-out and training loss part for good (F12).", unit="steps")
@@ -298,7 +298,7 @@ class Derived(Struct, kw_only=True, frozen=True):
 
 
 class Report(Struct, kw_only=True, frozen=True):
-    """One audit; every member but those of one command alone is always written, empty or null where there is nothing."""
+    """One audit; all members except those of a single command are always written, empty or null if there is nothing."""
 
     schema_version: Annotated[Literal["ck.report.v1"], doc("Which contract this report follows.")]
     tool: Annotated[str, doc("Name and version of the auditor.")]
@@ -343,7 +343,7 @@ class Report(Struct, kw_only=True, frozen=True):
 
 
 def gravest(severities: Iterable[Severity | None]) -> Severity | None:
-    """Return the gravest of severities, None where there is none.
+    """Return the most severe severity; None if there is none.
 
     >>> gravest(["note", "sev1", None])
     'sev1'

@@ -1,7 +1,7 @@
 """`ck.scalars.v1`: the file `scalars.jsonl`, one JSON object per line and optimizer step; its shares; its exported tables.
 
 A line holds `step`, `time`, `session` and any number of values by their catalogue names. A label follows a slash:
-"slice_val_loss/regular". Values are numbers, the words of `NonFinite`, or text for names and hashes; null is not recorded.
+"slice_val_loss/regular". Values are numbers, the words of `NonFinite`, or text for names and hashes; null means not recorded.
 """
 
 from collections.abc import Mapping
@@ -50,26 +50,26 @@ SHARE_UNITS: Mapping[str, Unit] = {
         "percent",
     ),
 }
-"""What a reader takes a logged share to be in; the other unit is recognised by its range where that is possible."""
+"""Unit in which each logged share is assumed; the other unit is recognised by its range if possible."""
 
 EXPORT_MARK = "ckaudit.export"
-"""Key in the metadata of a Parquet or Arrow file, and the writer of an event file: the scalars in it are ours, as they were."""
+"""Metadata key of a Parquet or Arrow file, and writer of an event file, that mark exported scalars of ckaudit."""
 
 EXPORTED_WORDS = ":text"
-"""What ends the name of a column that holds words in such a table."""
+"""Suffix of the names of columns with words in such a table."""
 
 EXPORT_KEYS = ("step", "session")
-"""The first columns of such a table, which a CSV is known by."""
+"""First columns of such a table, by which a CSV is recognised."""
 
 EXPORT_SESSION = "_ckaudit_session"
-"""The column of sessions in an exported history like that of W&B, which it is known by."""
+"""Session column by which an exported history in the form of W&B is recognised."""
 
 
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "'")
 
 
 def inert(text: str) -> str:
-    """Return a cell of a CSV that no spreadsheet takes for a formula: behind an apostrophe, where it begins as one.
+    """Return a CSV cell that no spreadsheet reads as a formula: with a leading apostrophe if it begins as one.
 
     >>> inert("=cmd|x"), inert("loss"), inert("'a")
     ("'=cmd|x", 'loss', "''a")
@@ -78,7 +78,7 @@ def inert(text: str) -> str:
 
 
 def as_written(cell: str) -> str:
-    """Return the text that `inert` made a cell of.
+    """Return the text from which `inert` made a cell.
 
     >>> as_written(inert("=cmd|x")), as_written("loss"), as_written("it's")
     ('=cmd|x', 'loss', "it's")
@@ -87,7 +87,7 @@ def as_written(cell: str) -> str:
 
 
 class ScalarLine(Struct, kw_only=True, omit_defaults=True):
-    """The part of a line that is always the same; all its other members are values."""
+    """The fixed part of a line; all its other members are values."""
 
     step: Annotated[Step, doc("Update attempts finished.", unit="steps")]
     schema_version: Annotated[
@@ -98,5 +98,5 @@ class ScalarLine(Struct, kw_only=True, omit_defaults=True):
 
 
 def in_unit(unit: Unit) -> str:
-    """Return the names of the shares of one unit as a list for a sentence."""
+    """Return the names of the shares with one unit as a list for a sentence."""
     return ", ".join(sorted(name for name, share_unit in SHARE_UNITS.items() if share_unit == unit))

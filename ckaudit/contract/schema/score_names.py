@@ -1,13 +1,13 @@
-"""The names by which programs log scores, of which more is better: accuracies, R2, and what a policy's episode is worth.
+"""Names under which programs log scores, for which higher is better: accuracies, R2, and episode returns of a policy.
 
-Names are given in small letters and with underscores.
+Names are given in lower case with underscores.
 """
 
 import re
 from collections.abc import Sequence
 
 HELD_OUT = "val|valid|validation|eval|evaluation|dev|heldout|held_out|holdout"
-"""Words for data that is not trained on, as parts of a regular expression; a test set is called otherwise."""
+"""Words for held-out data, as parts of a regular expression; a test set has other names."""
 EPISODE = "ep|episodes?|episodic"
 RETURN_OF = "(?:rew|rewards?|returns?)"
 _ACCURACY = r"acc(?:uracy)?|acc_?1|top_?1(?:_acc(?:uracy)?)?"
@@ -15,7 +15,7 @@ _ACCURACY = r"acc(?:uracy)?|acc_?1|top_?1(?:_acc(?:uracy)?)?"
 ACCURACY = re.compile(rf"(?:^|_)(?:{_ACCURACY})(?:_score)?$")
 _RANKING = r"(?:roc_)?auc(?:_roc)?|auroc|c_?index|concordance(?:_index)?"
 RANKING = re.compile(rf"(?:^|_)(?<!pr_)(?:{_RANKING})(?:_score)?$")
-"""Scores of an order, of which a random one has a half: not the area under precision over recall."""
+"""Ranking scores, which are 0.5 for a random order; not the area under the precision-recall curve."""
 EXPLAINED_VARIANCE = re.compile(r"(?:^|_)r2(?:_score)?$")
 _MEAN = "mean|avg|average"
 _LAST = r"(?:last_)?\d{1,4}"
@@ -25,17 +25,17 @@ EPISODE_RETURN = re.compile(
     rf"|^(?:(?:eval|train)_)?(?:{_MEAN})_rewards?(?:_{_LAST}(?:_?(?:{EPISODE}))?)?$|^(?:eval|test)_rewards?$"
     r"|^critic_rewards_mean$|^(?:reward_total_rewards?_mean|(?:total|running)_rewards?)$|(?:^|_)eprewmean$|^(?:ep|episode)_scores?$"
 )
-"""Names of what an episode is worth, as OpenAI's baselines, rllab, Stable-Baselines3, CleanRL, RLlib, Tianshou, Dreamer, skrl,
-verl and loops of one's own write them."""
+"""Names of episode returns in OpenAI's baselines, rllab, Stable-Baselines3, CleanRL, RLlib, Tianshou, Dreamer, skrl, verl and
+custom training loops."""
 SUCCESS_RATE = re.compile(r"(?:^|_)success_rate$")
 LESS_IS_BETTER = re.compile(
     r"(?:^|[^a-z0-9])(?:err(?:or)?s?|loss|[rn]?mse|rmsle|s?mape|mae|nll|ppl|perplexity|bp[bc]|[wct]er|fid|kid|lpips|kld?|divergence"
     r"|distance|dist|regret|brier|ece|chamfer|hausdorff|epe|cost|violations?|residual)(?:$|[^a-z0-9])",
     re.IGNORECASE,
 )
-"""Words of what somebody measures of a model and wants little of."""
+"""Words for quantities of a model that should be small."""
 SCORE_WORDS = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
-"""Words that make a name that of some score, where no loss is named beside them."""
+"""Words that mark a name as a score, unless it also names a loss."""
 _WHERE = "rollout|charts|eval|evaluation|exploration|train|test|env_runners|sampler_results|environment"
 _SCORE = re.compile(
     rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:{_MEAN})_)?(?:{_ACCURACY}|f1|{_RANKING}|r2)(?:_score)?"
@@ -48,7 +48,7 @@ _SCORE = re.compile(
 
 
 def is_score(name: str) -> bool:
-    """Tell whether the name alone makes a quantity a score of the model: on data that is held out, or of an episode.
+    """Tell whether the name alone marks a score of the model: on held-out data, or of an episode.
 
     >>> is_score("val_acc"), is_score("heldout_auc"), is_score("charts_episodic_return"), is_score("test_reward")
     (True, True, True, True)
@@ -61,7 +61,7 @@ def is_score(name: str) -> bool:
 
 
 def held_out_accuracies(names: Sequence[str]) -> list[int]:
-    """Return the positions of accuracies on data that is held out: those whose names say so, or all where none does.
+    """Return the positions of accuracies on held-out data: those whose names show it, or all if none does.
 
     >>> held_out_accuracies(["accuracy", "val_accuracy"]), held_out_accuracies(["accuracy", "f1"])
     ([1], [0])

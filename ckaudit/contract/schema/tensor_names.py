@@ -1,4 +1,4 @@
-"""What the name of a parameter or a module says of its place in the model and of its part in it."""
+"""What the name of a parameter or module shows about its place and its function in the model."""
 
 import re
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from functools import lru_cache
 from ckaudit.contract.schema.manifest import AttentionDirection, NoGradient, TensorKind
 
 NAMES = 1 << 14
-"""Names of which what their words say is kept: those of one model."""
+"""Number of names with cached results: those of one model."""
 NORM = re.compile(r"norm|^ln(_?\w{1,3})?$")
 EMBEDDING = re.compile(r"embed|(^|_)emb(_|$)|^w[tp]e$|^pos(ition)?s?$")
 TOKEN = re.compile(r"(^|_)tokens?$")
@@ -15,7 +15,7 @@ ATTENTION = re.compile(r"attn|attention|^(q|k|v|o|qkv|kv|wq|wk|wv|wo|[qkvo]_proj
 MLP = re.compile(r"mlp|ffn|feed_?forward|expert|^ff$|^(fc|w)[123]?$|^linear[123]$|^c_fc$|intermediate|^(gate|up|down)(_proj)?$")
 KEY = re.compile(r"^(w?k|key|k_proj|(pos_)?key_proj|to_k|wk|k_lin|lin_k)$")
 PROJECTIONS = (("query", "key", "value"), ("q", "k", "v"), ("wq", "wk", "wv"))
-"""Words for what makes queries, keys and values, alone or before an ending such as `_proj` or `_lin`."""
+"""Words for the query, key and value projections, alone or before a suffix such as `_proj` or `_lin`."""
 PROJECTION = re.compile(rf"(?<![a-z0-9])({'|'.join(word for words in PROJECTIONS for word in words[:2])})(?![a-z0-9])")
 CROSS = re.compile(r"cross|encdec|encoder_attn|enc_attn|multihead_attn|(^|_)memory|src_attn|context_attn")
 ENCODER, DECODER = re.compile(r"encoder|^enc$"), re.compile(r"decoder|^dec$")
@@ -30,7 +30,7 @@ HEAD = re.compile(r"head$|^classifier$|^unembed|^to_logits$|^output$")
 
 
 def depth_of(name: str) -> int | None:
-    """Return the index of the block: the first whole number among the parts of a name, that of a model in a sequence aside.
+    """Return the index of the block: the first whole number among the parts of a name, except that of a model in a sequence.
 
     >>> depth_of("blocks.3.attn.q.weight"), depth_of("head.weight"), depth_of("0.model.encoder.layer.3.attn.q.weight")
     (3, None, 3)
@@ -43,12 +43,12 @@ def depth_of(name: str) -> int | None:
 
 @lru_cache(maxsize=NAMES)
 def block_of(name: str) -> str | None:
-    """Return the name of the block's module that a tensor or module lies in; None outside the blocks.
+    """Return the name of the block that contains a tensor or module; None outside the blocks.
 
-    A block is the outermost numbered module. A stage is none: there it is the numbered module inside. Nor is a model that stands
-    in a sequence itself, with what makes its batches or takes its outputs. Nor is what stands in a
-    list of normalizations, embeddings, adapters, routers or experts, or in a head, a projection or the embedding of a time, and
-    lies in no block.
+    A block is the outermost numbered module, with these exceptions. In a stage it is the numbered module inside. A model that is
+    an element of a sequence, with modules that make its batches or take its outputs, is not a block. Neither are elements of a
+    list of normalizations, embeddings, adapters, routers or experts, or of a head, a projection or a time embedding, outside of a
+    block.
 
     >>> block_of("encoder.layer.3.attn.q.weight"), block_of("layers.0.blocks.1.mlp.fc1.weight"), block_of("norms.2.weight")
     ('encoder.layer.3', 'layers.0.blocks.1', None)
@@ -69,9 +69,9 @@ def block_of(name: str) -> str | None:
 
 
 def direction_by_name(name: str) -> AttentionDirection | None:
-    """Return which way the attention of a layer looks, by the words of its name; None where they leave it open.
+    """Return the attention direction of a layer from the words of its name; None if they do not show it.
 
-    Self-attention of a part that is called a decoder is causal only beside an encoder, which one name does not tell.
+    Self-attention of a part named as a decoder is causal only if there is an encoder, which a single name does not show.
 
     >>> direction_by_name("decoder.layers.0.encoder_attn"), direction_by_name("bert.encoder.layer.0.attention.self")
     ('cross', 'bidirectional')
@@ -87,10 +87,10 @@ def direction_by_name(name: str) -> AttentionDirection | None:
 
 @lru_cache(maxsize=NAMES)
 def no_gradient_by_name(name: str, kind: TensorKind | str) -> NoGradient | None:
-    """Return why a tensor's gradient is zero by mathematics, by its name; None where the name does not tell.
+    """Return why a tensor's gradient is mathematically zero, from its name; None if the name does not show it.
 
-    A bias of the keys adds the same to all logits of a query, and the softmax takes it out; so it is where positions have keys
-    (He et al. 2021).
+    A key bias adds the same to all logits of a query, and the softmax cancels it; the same holds for keys of positions (He et al.
+    2021).
 
     >>> no_gradient_by_name("encoder.layer.0.attention.self.key.bias", "attention")
     'key_bias'
@@ -106,9 +106,9 @@ def no_gradient_by_name(name: str, kind: TensorKind | str) -> NoGradient | None:
 
 @lru_cache(maxsize=NAMES)
 def is_of_policy(name: str) -> bool:
-    """Tell whether a tensor lies in a policy or its critic, by the words of its name: such a model makes its own data.
+    """Tell whether a tensor belongs to a policy or its critic, by the words of its name: such a model makes its own data.
 
-    A head for actions is none: it may be taught by examples.
+    An action head does not count: it may be trained on examples.
 
     >>> is_of_policy("mlp_extractor.policy_net.0.weight"), is_of_policy("critic.qf0.0.bias"), is_of_policy("attn.value.weight")
     (True, True, False)
@@ -119,7 +119,7 @@ def is_of_policy(name: str) -> bool:
 
 
 def other_attention_projections(name: str) -> tuple[str, str] | None:
-    """Return the names of the other of query and key, and of the value, beside a query or key; None for any other tensor.
+    """Return for a query or key the names of the other of the two and of the value; None for any other tensor.
 
     >>> other_attention_projections("layer.0.attention.self.query.weight")
     ('layer.0.attention.self.key.weight', 'layer.0.attention.self.value.weight')
@@ -136,7 +136,7 @@ def other_attention_projections(name: str) -> tuple[str, str] | None:
 
 
 def layer_names(names: Sequence[str]) -> dict[str, str]:
-    """Return the layer that each module stands for: layer.<depth>, or the module around it where a depth has several.
+    """Return the layer of each module: layer.<depth>, or the enclosing module if a depth has several.
 
     >>> layer_names(["blocks.0.attn.probabilities", "blocks.1.self.p", "blocks.1.cross.p"])
     {'blocks.0.attn.probabilities': 'layer.0', 'blocks.1.self.p': 'blocks.1.self', 'blocks.1.cross.p': 'blocks.1.cross'}
@@ -149,7 +149,7 @@ def layer_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def kind_by_name(name: str, shape: Sequence[int]) -> TensorKind:
-    """Return a parameter's part in the model by the words of its name.
+    """Return a parameter's kind from the words of its name.
 
     A layer named `gate` that narrows is a router; one that widens belongs to a gated MLP.
 

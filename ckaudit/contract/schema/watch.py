@@ -1,4 +1,4 @@
-"""`ck.watch.v1`: what a watch says while runs go on, one line per event; and what its panel shows at one moment."""
+"""`ck.watch.v1`: events of a watch while runs go on, one line per event; and the state of its panel at one moment."""
 
 from typing import Annotated, Literal
 
@@ -33,7 +33,7 @@ State = Literal["waiting", "running", "stalled", "ended"]
 
 
 class Likely(Struct, kw_only=True, frozen=True):
-    """The likeliest cause of a finding, as far as can be told when it is found."""
+    """The likeliest cause of a finding, as far as known when the finding is made."""
 
     cause: Annotated[str, doc("The cause in words_with_underscores.")]
     title: Annotated[str, doc("The cause as a sentence.")]
@@ -42,7 +42,7 @@ class Likely(Struct, kw_only=True, frozen=True):
 
 
 class WatchEvent(Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One thing that a watch has to say."""
+    """One message of a watch."""
 
     schema_version: Annotated[Literal["ck.watch.v1"], doc("Which contract this line follows.")]
     event: Annotated[
@@ -72,11 +72,11 @@ class Gauge(Struct, kw_only=True, frozen=True):
     """One number of the panel.
 
     Attributes:
-        name: Metric.
+        name: Name of the metric.
         unit: Its unit.
-        value: The newest value; None: not recorded.
+        value: Newest value; None: not recorded.
         step: Step of that value.
-        recent: Newest values, the oldest first.
+        recent: Recent values, the oldest first.
     """
 
     name: str
@@ -87,12 +87,12 @@ class Gauge(Struct, kw_only=True, frozen=True):
 
 
 class EarlySign(Struct, kw_only=True, frozen=True):
-    """An illness that shows before the loss has left its course, and whether it is there.
+    """A problem that is visible before the loss shows it, and whether it is present.
 
     Attributes:
-        name: Its name, as loss_rises.
-        judged: Whether the record lets anybody say so.
-        since: First step of it; None: there is none.
+        name: Name of its rule, such as loss_rises.
+        judged: Whether the records suffice to judge it.
+        since: Its first step; None: it is not present.
     """
 
     name: str
@@ -104,16 +104,16 @@ class Snapshot(Struct, kw_only=True, frozen=True):
     """One run at one moment.
 
     Attributes:
-        run: As the user named it.
-        step: Last step recorded; None: none yet.
-        planned: Step that it was to reach; None: not said.
-        silence: Seconds since the last new line; None: none came yet.
-        usual: Usual seconds between two lines; None: not known yet.
-        state: What it does: waiting, running, stalled or ended.
+        run: Name that the user gave the run.
+        step: Last recorded step; None: none yet.
+        planned: Planned last step; None: unknown.
+        silence: Seconds since the last new line; None: no line yet.
+        usual: Usual seconds between two lines; None: unknown yet.
+        state: State: waiting, running, stalled or ended.
         vitals: Gauges of every step.
         pace: Gauges of every minute.
-        alerts: What was said of it, newest last.
-        early: The early signs, as they were judged last; empty: nothing was judged yet.
+        alerts: Its alerts, newest last.
+        early: The early signs as last judged; empty: not judged yet.
     """
 
     run: str

@@ -1,4 +1,4 @@
-"""The prose of the catalogue: one TOML file per category, read only when somebody asks what a number means."""
+"""The prose of the catalogue: one TOML file per category, which is read only when a metric is to be explained."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -23,12 +23,12 @@ Condition = Literal[
     "recorder",
     "dropout",
 ]
-Trainer = Literal["", "huggingface", "lightning"]  # whose loop trains; empty: the program's own
+Trainer = Literal["", "huggingface", "lightning"]  # owner of the training loop; empty: the program itself
 RANKS: tuple[Importance, ...] = ("must", "should", "nice")
 
 
 class ByScale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much a number matters to a run of each size."""
+    """Importance of a number by the size of the run."""
 
     nano: Importance
     medium: Importance
@@ -36,7 +36,7 @@ class ByScale(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class ByStage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much a number matters in each part of a run."""
+    """Importance of a number by the part of the run."""
 
     early: Importance
     steady: Importance
@@ -44,44 +44,44 @@ class ByStage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class CatalogueEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What stands in a TOML file under the name of a metric.
+    """The table of a metric in a TOML file.
 
-    Name, unit, shape, definition and formula are the metric's own, in its docstring.
+    Name, unit, shape, definition and formula come from the metric and its docstring.
 
     Attributes:
-        rows: Rows of the mission's lists that it answers: "M01" to "M67", "F1" to "F16".
-        also_called: What other people call it.
-        covers: Metrics that share this playbook because they show the same thing from another side.
-        computed: How the number is made, in words.
+        rows: Rows of the mission's lists that the metric answers: "M01" to "M67", "F1" to "F16".
+        also_called: Other names of the metric.
+        covers: Metrics that share this playbook because they show the same quantity in another form.
+        computed: How the number is computed, in words.
         typical: Values to expect.
-        sampling: How often it is worth taking.
-        alert: When to look up from other work.
-        alert_source: Where that limit comes from.
-        scale: Importance by size of the run.
-        stage: Importance by part of the run.
-        intuition: What it is, for someone who meets it first.
+        sampling: How often it is worth recording.
+        alert: When to intervene.
+        alert_source: Source of that limit.
+        scale: Importance by the size of the run.
+        stage: Importance by the part of the run.
+        intuition: What it is, for a beginner.
         why: What goes wrong without it.
         good: The shape of a healthy series, in words.
-        bad: The shape of an ill one.
-        failures: What usually lies behind the ill one.
+        bad: The shape of an unhealthy series.
+        failures: Usual causes of the unhealthy shape.
         mitigations: What to do, in order.
-        good_shape: A healthy series, drawn beside the ill one on the same axis.
-        bad_shape: An ill series.
-        record: What brings it into the run folder, in words.
-        action: Name of the action that does so.
-        options: What the action's line needs for it.
-        arguments: Arguments that the Recorder needs for it besides, whatever line records it.
-        absent: Why the Recorder may measure none of it though its line is there; empty: nothing is known.
-        otherwise: The entry whose line says it then; empty: there is none.
-        together: Entries without which its own line brings nothing.
-        evidence: Metrics or scalars of which one must be there for it to count as recorded, where some of what it reads
-            says too little; empty: any value counts.
-        needs: Entries that it is made of: where one is missing, the line of that one records it.
-        least: Points of the first of them that its first value takes.
-        elsewhere: Of what it covers, the metrics that another entry's line records, each with that entry.
-        columns: Columns of a sample that `ckaudit data` makes it of.
-        only_with: What a run must have for it to make sense; empty: every run.
-        formulas: Formulas of rows that the docstring does not carry, in TeX by row.
+        good_shape: A healthy series, drawn beside the unhealthy one on the same axis.
+        bad_shape: An unhealthy series.
+        record: How it gets into the run folder, in words.
+        action: Name of the action that records it.
+        options: Options that the action's line needs for it.
+        arguments: Arguments that the Recorder also needs for it, whatever line records it.
+        absent: Why the Recorder may measure nothing although its line is there; empty: no reason is known.
+        otherwise: The entry whose line records it in that case; empty: none.
+        together: Entries without which its own line records nothing.
+        evidence: Metrics or scalars of which one must be recorded for the entry to count as recorded, if other inputs are not
+            enough; empty: any value counts.
+        needs: Entries that it is computed from; if one is missing, the line of that entry records it.
+        least: Points of the first of them that its first value needs.
+        elsewhere: Covered metrics that another entry's line records, each with that entry.
+        columns: Columns of a sample from which `ckaudit data` computes it.
+        only_with: What a run must have for the metric to apply; empty: every run.
+        formulas: Formulas of rows that the docstring lacks, in TeX by row.
     """
 
     rows: tuple[str, ...] = ()
@@ -119,14 +119,14 @@ class CatalogueEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class TrainerCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The line of an action where a trainer runs the loop and a callback records.
+    """The line of an action for a trainer that runs the loop, with a callback that records.
 
     Attributes:
         call: The line.
         where: Where it goes.
-        more: The line where it stands already and options are added to it; empty: the same.
-        gives: Options that it does not need, because the callback finds what they say.
-        spells: Options that are called otherwise there.
+        more: The line if the call is already there and options are added; empty: the same.
+        gives: Options that are not needed, because the callback finds their values.
+        spells: Options that have another name there.
         only_with: What a run must have for the line to record anything; empty: every run.
     """
 
@@ -142,14 +142,14 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A line that records numbers.
 
     Attributes:
-        call: The line, with `{options}` where those of the entries go.
+        call: The line, with `{options}` in place of the entries' options.
         where: Where it goes.
-        more: The line where it stands already and options are added to it; empty: the same.
-        huggingface: The same for the Hugging Face Trainer; None: no other.
-        lightning: The same for Lightning.
-        like: Action whose line stands for it where a trainer runs the loop; empty: its own.
-        between: What stands before each option.
-        alone: Whether what needs no option stands under the line without any.
+        more: The line if the call is already there and options are added; empty: the same.
+        huggingface: The line for the Hugging Face Trainer; None: no other line.
+        lightning: The line for Lightning.
+        like: Action whose line replaces it if a trainer runs the loop; empty: its own.
+        between: Separator before each option.
+        alone: Whether entries that need no option are listed under the line without options.
     """
 
     call: str
@@ -162,13 +162,13 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     alone: bool = False
 
     def way(self, trainer: Trainer) -> TrainerCall:
-        """Return its line where that trainer runs the loop."""
+        """Return the line for a trainer."""
         ways = {"": None, "huggingface": self.huggingface, "lightning": self.lightning}
         return ways[trainer] or TrainerCall(call=self.call, where=self.where, more=self.more)
 
 
 class Category(NamedTuple):
-    """One file of the catalogue: what its numbers are about, and its entries by name, in the order of the file."""
+    """One file of the catalogue: name, title, and entries by name in the order of the file."""
 
     name: str
     title: str
@@ -207,10 +207,10 @@ def categories() -> tuple[Category, ...]:
 
 
 class Entries(Mapping[str, CatalogueEntry]):
-    """Every entry by name, in the order of the categories, read when it is asked for: reading all takes 30 ms."""
+    """Every entry by name, in the order of the categories, parsed on demand: parsing all takes 30 ms."""
 
     def __init__(self) -> None:
-        """Cut the files into the lines of each entry."""
+        """Split the files into the lines of each entry."""
         self._lines: dict[str, str] = {}
         self._read: dict[str, CatalogueEntry] = {}
         self._fields: dict[tuple[str, str], Any] = {}
@@ -220,7 +220,7 @@ class Entries(Mapping[str, CatalogueEntry]):
                 self._lines[name] = f"{self._lines.get(name, '')}[{table}\n"
 
     def field(self, name: str, key: str) -> Any:
-        """Return one field of an entry that stands on one line, without reading the others; None where it has none."""
+        """Return a one-line field of an entry without parsing the others; None if the entry lacks it."""
         if (name, key) not in self._fields:
             import tomllib
 
@@ -239,7 +239,7 @@ class Entries(Mapping[str, CatalogueEntry]):
         return self._read[name]
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether there is an entry of a name, without reading it."""
+        """Tell whether an entry exists, without parsing it."""
         return name in self._lines
 
     def __iter__(self) -> Iterator[str]:
@@ -247,7 +247,7 @@ class Entries(Mapping[str, CatalogueEntry]):
         return iter(self._lines)
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of entries."""
         return len(self._lines)
 
 
@@ -269,7 +269,7 @@ def _covered() -> dict[str, str]:
 
 @cache
 def actions() -> dict[str, Action]:
-    """Return every line that records something, by name.
+    """Return every action by name.
 
     Raises:
         msgspec.ValidationError: If the file has a field too many, too few, or of another type.
@@ -282,7 +282,7 @@ def actions() -> dict[str, Action]:
 
 
 def entry_of(metric: str) -> str | None:
-    """Return the name of the entry that tells about a metric: its own, or the one that covers it."""
+    """Return the name of the entry that explains a metric: its own, or the one that covers it."""
     if metric in entries():
         return metric
     return _covered().get(metric)
@@ -290,12 +290,12 @@ def entry_of(metric: str) -> str | None:
 
 @cache
 def covered_elsewhere() -> tuple[tuple[str, str], ...]:
-    """Return each metric that one entry covers and another one's line records, with the name of that one."""
+    """Return each metric that one entry covers and the line of another entry records, with the name of the other entry."""
     return tuple(pair for name in entries() for pair in (entries().field(name, "elsewhere") or {}).items())
 
 
 def owner_of(metric: str) -> str | None:
-    """Return the name of the entry whose line records a metric: of what an entry covers, another's line may."""
+    """Return the name of the entry whose line records a metric; for a covered metric it may be another entry's line."""
     return next((by for covered, by in covered_elsewhere() if covered == metric), None) or entry_of(metric)
 
 
@@ -309,7 +309,7 @@ def _read(path: Path) -> Category:
     return Category(path.stem, title, msgspec.convert(document, dict[str, CatalogueEntry]))
 
 
-# What is looked at with every step and every minute, by `watch` as by a report: the intensive-care panel of the playbook.
+# The playbook's intensive-care panel: numbers to check every step and every minute, for `watch` and for reports.
 PER_STEP = (
     "train_loss_raw",
     "train_loss_ema",
@@ -322,7 +322,7 @@ PER_STEP = (
     "max_attn_logit",
     "attn_entropy",
 )
-"""The playbook speaks of ten and names nine; the tenth is the loss as it is, of which a smoothed one shows too little."""
+"""The playbook announces ten and names nine. The tenth is the raw loss, because a smoothed one shows too little."""
 PER_MINUTE = (
     "tokens_per_sec",
     "step_time",

@@ -1,1 +1,1 @@
-"""The tabs, one file each, found by walking."""
+"""The tabs, one file each, found by importing this folder."""

@@ -28,7 +28,7 @@ def attention(builder: TabBuilder) -> None:
 
 
 def _widths(builder: TabBuilder) -> None:
-    """Put up how wide the heads look, and how large their logits are."""
+    """Add charts of the heads' entropy, and of the size of their logits."""
     builder.heat("head_entropy", "How wide does each head look, over time?", "normalized_attention_entropy")
     builder.curves(
         "entropy_timeline",
@@ -48,7 +48,7 @@ def _widths(builder: TabBuilder) -> None:
 
 
 def _patterns(builder: TabBuilder) -> None:
-    """Put up what the heads follow, and which are alike."""
+    """Add charts of what the heads attend to, and of similar heads."""
     scene = builder.scene
     builder.curves("head_kinds", "What do the heads follow?", "head_kind_share", stacked=True)
     builder.heat("head_similarity", "Does a head do what another does?", "head_similarity")
@@ -62,7 +62,7 @@ def _patterns(builder: TabBuilder) -> None:
 
 
 def _faults(builder: TabBuilder) -> None:
-    """Put up the heads that look at nothing of use, or at what they must not see."""
+    """Add charts of heads with useless attention, or with attention to tokens that must be hidden."""
     builder.curves(
         "dead_heads", "How many heads look at one token, or at all alike?", "dead_head_fraction", also=("uniform_head_fraction",)
     )

@@ -1,4 +1,4 @@
-"""The dashboards: what is looked at with every step, minute, day and checkpoint, and the seven panels."""
+"""The dashboards: numbers to check every step, minute, day and checkpoint, and the seven panels."""
 
 from msgspec.structs import replace
 
@@ -97,7 +97,7 @@ def _activations(scene: Scene) -> Chart | None:
 
 
 def _each(builder: TabBuilder, prefix: str, groups: "tuple[tuple[str, ...], ...] | list[tuple[str, ...]]") -> None:
-    """Put up one chart for each group of metrics; metrics of another unit than the first have the right axis."""
+    """Add one chart per group of metrics; metrics with another unit than the first use the right axis."""
     for group in groups:
         unit = metrics()[group[0]].unit
         left = [name for name in group if metrics()[name].unit == unit]

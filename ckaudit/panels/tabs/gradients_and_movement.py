@@ -1,4 +1,4 @@
-"""The tabs on gradients and movement: whether each layer gets a gradient, and which weights it moved, by how much."""
+"""The tabs on gradients and movement: whether each layer gets a gradient, and which weights move by how much."""
 
 from ckaudit.panels.annotations import threshold
 from ckaudit.panels.tab import TabBuilder, tab

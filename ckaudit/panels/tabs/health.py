@@ -62,7 +62,7 @@ def health(builder: TabBuilder) -> None:
 
 
 def loads(scene: Scene, *, rows: int = 120, columns: int = 100) -> Chart | None:
-    """Return the share of a layer's tokens that each expert got, by steps; None where nothing was routed."""
+    """Return the share of a layer's tokens per expert, by steps; None if nothing is routed."""
     counts = scene.run.series("moe", "counts").recorded_rows()
     if not counts:
         return None

@@ -72,9 +72,9 @@ def machine(builder: TabBuilder) -> None:
 
 
 def parts(scene: Scene, *, points: int = 400) -> Chart | None:
-    """Return the time of a step as the sum of its parts, at the steps that recorded all of them, and the rest named so.
+    """Return the step time as the sum of its parts and a rest, at the steps that record all parts.
 
-    None without a step time or any part. Parts that were measured one beside the other may add up to more than the step.
+    None without a step time or any part. Overlapping parts may add up to more than the step.
     """
     whole = metrics()["step_time"](scene.run)
     known = {name: series for name in PARTS if (series := metrics()[name](scene.run))}

@@ -1,4 +1,4 @@
-"""The tab on another run: what changed against it."""
+"""The tab on another run: what changed compared with it."""
 
 from ckaudit.contract.schema.diff import Departure, Drift, Pair
 from ckaudit.contract.schema.diff import Word as DiffWord
@@ -10,7 +10,7 @@ from ckaudit.panels.tab import TabBuilder, brief, tab
 WORDS: dict[DiffWord, Answered] = {
     "same": "good",
     "within_noise": "good",
-    "better": "watch",  # then the first run, which the report is of, is the worse one
+    "better": "watch",  # the first run, the one of the report, is then the worse one
     "worse": "bad",
     "different": "watch",
     "incomparable": "unknown",
@@ -48,7 +48,7 @@ def other_run(builder: TabBuilder) -> tuple[Answered, str]:
 
 
 def _answers(pair: Pair) -> Chart | None:
-    """Return every question with a number of both runs as the ratio of the second to the first."""
+    """Return every question with a number for both runs as the ratio of the second to the first."""
     both = [
         (answer.question, float(answer.left), float(answer.right))
         for answer in pair.answers
@@ -70,7 +70,7 @@ def _answers(pair: Pair) -> Chart | None:
 
 
 def _propagation(departures: list[Departure], *, max_departures: int = 40) -> Chart | None:
-    """Return the step at which each quantity left what noise explains."""
+    """Return the step at which each quantity departed beyond noise."""
     if not departures:
         return None
     first = departures[:max_departures]

@@ -57,7 +57,7 @@ def training(builder: TabBuilder) -> None:
 
 
 def planned(scene: Scene) -> Chart | None:
-    """Return the learning rate with the one that was planned, where run.json tells; None where no rate was recorded."""
+    """Return the learning rate with the planned one, if run.json has a plan; None if no rate is recorded."""
     chart = curves(scene, "learning_rate", "Is the schedule as it was meant?", ["learning_rate"])
     if chart is None:
         return None

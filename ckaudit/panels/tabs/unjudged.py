@@ -1,4 +1,4 @@
-"""The tab on checks that could not judge, with what would have to be recorded."""
+"""The tab on checks that could not judge, and on what to record for them."""
 
 from collections import Counter
 

@@ -1,1 +1,1 @@
-"""A few hundred words for readers that pay by the token: what to know first, and which command prints the rest."""
+"""Summaries of a few hundred words for readers that pay per token: the key facts, and which command prints the rest."""

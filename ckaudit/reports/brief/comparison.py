@@ -1,4 +1,4 @@
-"""A comparison in under 400 tokens: the word, what is worse, where it began, what is not alike, and what has no answer."""
+"""A comparison in under 400 tokens: the verdict, what is worse, where it began, how the runs differ, and open questions."""
 
 from collections.abc import Iterator
 from shlex import quote
@@ -16,13 +16,13 @@ REPORTED_WORDS: tuple[Word, ...] = ("worse", "different", "better")
 MAX_REASONS = 3
 
 
-def render(comparison: Comparison, view: View) -> str:  # noqa: ARG001  it has one length
-    """Return what to know of a comparison first; everything else is where the last line says."""
+def render(comparison: Comparison, view: View) -> str:  # noqa: ARG001  its length is fixed
+    """Return the key facts of a comparison; the last line says where to find the rest."""
     return brief(comparison, more=_command(comparison))
 
 
 def brief(comparison: Comparison, *, more: str) -> str:
-    """Return the same with another last line."""
+    """Return the same summary with another last line."""
     names = ("A", "B") if len(comparison.pairs) == 1 else (comparison.subjects[0], comparison.subjects[-1])
     head = [clipped(f"{say.badge(comparison)}: {say.headline(comparison, *names)}", 260)]
     head += [clipped(f"- {reason}", 180) for reason in _reasons(comparison)]
@@ -34,14 +34,14 @@ def brief(comparison: Comparison, *, more: str) -> str:
 
 
 def _reasons(comparison: Comparison) -> list[str]:
-    """Return why a gate did not pass, where no answer to a question says it."""
+    """Return why a gate did not pass, if no answer to a question says so."""
     messages = [answer.message for pair in comparison.pairs for answer in pair.answers]
     reasons = comparison.gate.reasons if comparison.gate else []
     return [reason for reason in reasons if not any(message in reason for message in messages)][:MAX_REASONS]
 
 
 def _command(comparison: Comparison) -> str:
-    """Return the command that tells the rest, of runs whose names are short and plain."""
+    """Return the command that shows the rest; for runs whose names are short and plain."""
     plain = all(visible(name) == name and len(name) <= MAX_SUBJECT for name in comparison.subjects)
     if comparison.command != "diff" or len(comparison.pairs) != 1 or not plain:
         return f"more: the same ckaudit {comparison.command} with -v and without --format"
@@ -49,7 +49,7 @@ def _command(comparison: Comparison) -> str:
 
 
 def _answers(pair: Pair) -> dict[str, str]:
-    """Return a line for each question whose answer is a difference, the gravest first."""
+    """Return a line for each question whose answer is a difference, the most severe first."""
     lines = {}
     for word in REPORTED_WORDS:
         for answer in pair.answers:
@@ -62,7 +62,7 @@ def _answers(pair: Pair) -> dict[str, str]:
 
 
 def _tail(pair: Pair) -> Iterator[str]:
-    """Yield where they part, what only one of them is ill with, what is not alike, and what could not be judged."""
+    """Yield where the runs part, illnesses that only one of them has, differences in setup, and what could not be judged."""
     if pair.parting is not None:
         yield clipped(f"first to part: {pair.parting.message}", 200)
     for side, findings in (("B", pair.gained), ("A", pair.lost)):
@@ -83,7 +83,7 @@ def _tail(pair: Pair) -> Iterator[str]:
 
 
 def _pairs(comparison: Comparison) -> dict[str, str]:
-    """Return a line for each pair, the gravest word first."""
+    """Return a line for each pair, the most severe verdict first."""
     pairs = sorted(comparison.pairs, key=lambda pair: GRAVEST.index(pair.word))
     return {
         f"{pair.left} {pair.right}": clipped(

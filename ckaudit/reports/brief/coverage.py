@@ -1,4 +1,4 @@
-"""What to record next in under 400 tokens: how many checks wait, which musts are missing, and the first lines that help."""
+"""What to record next in under 400 tokens: how many checks wait, which musts are missing, and the first lines to add."""
 
 from ckaudit.audit.coverage.table import Coverage, Remedy
 from ckaudit.metrics.catalogue import RANKS
@@ -10,13 +10,13 @@ from ckaudit.reports.view import View
 from ckaudit.wording import first_names
 
 
-def render(coverage: Coverage, view: View) -> str:  # noqa: ARG001  it has one length
-    """Return what to know of a coverage first; everything else is where the last line says."""
+def render(coverage: Coverage, view: View) -> str:  # noqa: ARG001  its length is fixed
+    """Return the key facts of a coverage report; the last line says where to find the rest."""
     return brief(coverage, more="more: the same ckaudit coverage with -v and without --format; ckaudit explain NAME")
 
 
 def brief(coverage: Coverage, *, more: str) -> str:
-    """Return the same with another last line."""
+    """Return the same summary with another last line."""
     counts = [f"{level} {len(coverage.of(level)) - len(coverage.missing(level))} of {len(coverage.of(level))}" for level in RANKS]
     head = [
         clipped(headline(coverage), 220),
@@ -37,7 +37,7 @@ def _musts(coverage: Coverage) -> str:
 
 
 def _remedy(place: int, remedy: Remedy, coverage: Coverage) -> str:
-    """Return whom it lets judge, where it goes, and the line to copy where there is one."""
+    """Return which checks a remedy enables, where it goes, and the line to copy if there is one."""
     code = "; ".join(line.code for line in remedy.lines)
     text = f"{clipped(title_of(place, remedy, coverage, max_names=3), 160)}. {clipped(remedy.where, 110)}"
     return f"{text} {clipped(code, 220)}" if code else text

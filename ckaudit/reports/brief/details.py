@@ -1,4 +1,4 @@
-"""One finding or one cause of a report from close by: every number of it, the reasons, and what to do."""
+"""One finding or cause of a report in detail: all its numbers, the reasons, and what to do."""
 
 from collections.abc import Iterator
 
@@ -13,10 +13,10 @@ MAX_PLACES = 20
 
 
 def details_of(report: Report, name: str) -> str:
-    """Return all that a report has of one code, name of an illness, or cause; of a check that found nothing, what became of it.
+    """Return everything a report has on a code, an illness or a cause; for a check that found nothing, its outcome.
 
     Raises:
-        UsageError: Where the report has nothing of that name.
+        UsageError: If the report has nothing of that name.
     """
     key = name.strip().casefold()
     findings = [finding for finding in report.findings if key in (finding.code.casefold(), finding.name.casefold())]
@@ -43,7 +43,7 @@ def details_of(report: Report, name: str) -> str:
 
 
 def _finding(finding: Finding) -> Iterator[str]:
-    """Yield what was found, and the numbers and places of it that there are."""
+    """Yield what was found, and its numbers and places."""
     where = words.located(finding) or finding.group or finding.where or ""
     line = f":{finding.line}" if finding.file and finding.line else ""
     yield f"{finding.severity} {finding.code} {finding.name}, " + ", ".join(
@@ -72,7 +72,7 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 
 def _cause(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield how sure a cause is, each reason with its weight in the log odds, and what to do."""
+    """Yield how likely a cause is, each reason with its weight in log odds, and what to do."""
     yield f"cause {diagnosis.cause} ({words.standing(diagnosis)}): {diagnosis.title}"
     for evidence in diagnosis.evidence:
         side = "for" if evidence.weight >= 0 else "against"
@@ -84,7 +84,7 @@ def _cause(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _outcome(check: Check) -> str:
-    """Return what became of a check that found nothing: skipped is not passed."""
+    """Return the outcome of a check that found nothing: skipped is not passed."""
     reason = f" ({(check.reason or '').replace('_', ' ')})" if check.reason else ""
     detail = f": {check.detail}" if check.detail else ""
     return visible(f"{check.code} {check.name}: {check.outcome}{reason}{detail}. {check.title}")

@@ -1,4 +1,4 @@
-"""Pages of explain in under 400 tokens: what a name means, what is looked at, its limits, and what it hangs together with."""
+"""Pages of explain in under 400 tokens: what a name means, what is checked, its limits, and related names."""
 
 from collections.abc import Sequence
 
@@ -7,17 +7,17 @@ from ckaudit.reports.brief.text_budget import MAX_CHARACTERS, clipped, fitted
 from ckaudit.reports.view import View
 from ckaudit.wording import first_names
 
-MAX_PAGES = 4  # with more of them too little could be said of each
+MAX_PAGES = 4  # with more pages, there would be too little space for each
 LEFT_OUT = ("Runs that show it", "cited", "looks back", "by scale", "by stage")
 
 
-def render(pages: Sequence[Page], view: View) -> str:  # noqa: ARG001  it has one length
-    """Return what to know of each name first; everything else is where the last line says."""
+def render(pages: Sequence[Page], view: View) -> str:  # noqa: ARG001  its length is fixed
+    """Return the key facts for each name; the last line says where to find the rest."""
     return brief(pages, more="more: the same ckaudit explain without --format")
 
 
 def brief(pages: Sequence[Page], *, more: str) -> str:
-    """Return the same with another last line; several pages share the room."""
+    """Return the same summary with another last line; several pages share the space."""
     shown = pages[:MAX_PAGES]
     if rest := [page.name for page in pages[MAX_PAGES:]]:
         more = f"and {first_names(rest, 3)}: name fewer at once\n{more}"
@@ -25,8 +25,8 @@ def brief(pages: Sequence[Page], *, more: str) -> str:
     return "".join(fitted([_head(page)], _rest(page), [], limit=room) for page in shown) + more + "\n"
 
 
-def groups(listed: Sequence[NameGroup], view: View) -> str:  # noqa: ARG001  it has one length
-    """Return how many names there are of each kind, and the first of them."""
+def groups(listed: Sequence[NameGroup], view: View) -> str:  # noqa: ARG001  its length is fixed
+    """Return how many names of each kind there are, and the first of them."""
     lines = {
         group.title: clipped(f"{group.title} {len(group.lines):,}: {first_names([line.name for line in group.lines], 2)}", 90)
         for group in listed
@@ -39,7 +39,7 @@ def _head(page: Page) -> str:
 
 
 def _rest(page: Page) -> dict[str, str]:
-    """Return a line for each part of a page, by its title: what one reads it for first."""
+    """Return a line for each part of a page, by its title, the most useful part first."""
     lines = {f"formula {formula.row}".strip(): f"formula: {formula.tex}" for formula in page.formulas[:1]}
     lines |= {section.title: " ".join([f"{section.title}:", *section.paragraphs]) for section in page.sections}
     if page.thresholds:

@@ -1,4 +1,4 @@
-"""An audit in under 400 tokens: the verdict, what is wrong and since when, why, what to turn first, and what was not judged."""
+"""An audit in under 400 tokens: the verdict, what is wrong since when, why, what to change first, and what was not judged."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,17 +16,17 @@ MAX_CAUSES = 3
 
 
 def render(report: Report, view: View) -> str:
-    """Return what to know of a report first; everything else is where the last line says."""
+    """Return the key facts of a report; the last line says where to find the rest."""
     return brief(report, base=view.base, more=commands(report))
 
 
 def brief(report: Report, *, base: str = "", more: str) -> str:
-    """Return the same with another last line.
+    """Return the same summary with another last line.
 
     Args:
-        report: What is told.
-        base: Folder that file names start from.
-        more: Where the rest is told.
+        report: The report to summarize.
+        base: Folder that file names are relative to.
+        more: Where to find the rest.
     """
     head = [_verdict(report), _counted(report)]
     if report.interview:
@@ -37,7 +37,7 @@ def brief(report: Report, *, base: str = "", more: str) -> str:
 
 
 def commands(report: Report) -> str:
-    """Return which commands tell the rest."""
+    """Return the commands that show the rest."""
     subject = visible(report.subject)
     is_one_path = subject == report.subject and len(subject) <= MAX_SUBJECT and ", " not in subject
     asked = "--questions" if report.interview else "-v"
@@ -66,7 +66,7 @@ def _counted(report: Report) -> str:
 
 
 def _findings(report: Report, base: str) -> Iterator[tuple[str, str]]:
-    """Yield each code with a line, the gravest first: its first finding, and how many more places and times there are."""
+    """Yield a line for each code, the most severe first: its first finding, and how many more places and times there are."""
     by_code: dict[str, list[Finding]] = {}
     for finding in report.findings:
         by_code.setdefault(finding.code, []).append(finding)
@@ -81,7 +81,7 @@ def _findings(report: Report, base: str) -> Iterator[tuple[str, str]]:
 
 
 def _when(finding: Finding, end: int | None) -> str:
-    """Return since which step where a finding lasts to the end, else from which to which."""
+    """Return the first step of a finding if it lasts to the end, else its first and last step."""
     first, last = finding.first_step, finding.last_step
     if first is None or last in (None, first):
         return words.interval(finding)
@@ -89,7 +89,7 @@ def _when(finding: Finding, end: int | None) -> str:
 
 
 def _causes(diagnoses: Sequence[Diagnosis]) -> Iterator[str]:
-    """Yield the first causes with their knobs; where to look only of the first."""
+    """Yield the first causes with their knobs; where to look is given only for the first."""
     for rank, diagnosis in enumerate(diagnoses[:MAX_CAUSES], start=1):
         codes = first_names(list(dict.fromkeys(diagnosis.explains)), 4)
         parts = [
@@ -112,7 +112,7 @@ def _broken(report: Report) -> str:
 
 
 def _not_judged(report: Report) -> str:
-    """Return how many checks could not judge, and which vital ones are among them."""
+    """Return how many checks could not judge, and which of them are vital."""
     vital = [check.name for check in report.vital if check.outcome == "not_judged"]
     open_vital = f"; vital ones among them: {first_names(vital, 9)}" if vital else ""
     return clipped(words.not_judged(report) + open_vital, 300) if words.not_judged(report) or vital else ""
@@ -129,7 +129,7 @@ def _notes(report: Report) -> str:
     return clipped(f"note: {clipped(first, 150)}", 160) + (f" (and {plural(len(others), 'more note')})" if others else "")
 
 
-# The interview: counts, then the answers that are not good.
+# The interview: counts, followed by the answers that are not good.
 def _counted_answers(report: Report) -> Iterator[str]:
     for phase in report.interview:
         counts = Counter(answer.word for answer in phase.answers)
@@ -138,7 +138,7 @@ def _counted_answers(report: Report) -> Iterator[str]:
 
 
 def _not_good(report: Report) -> list[Answer]:
-    """Return the bad answers, then those to watch."""
+    """Return the bad answers, then those that need watching."""
     answers = [answer for phase in report.interview for answer in phase.answers]
     return [answer for word in ("bad", "watch") for answer in answers if answer.word == word]
 

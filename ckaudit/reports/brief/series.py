@@ -1,4 +1,4 @@
-"""Metrics in few words: a line each, or of those that were asked for the numbers themselves, thinned where they are many."""
+"""Metrics in few words: a line each, or, for requested metrics, the numbers themselves, thinned if there are many."""
 
 from fnmatch import fnmatchcase
 
@@ -15,17 +15,17 @@ from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.wording import first_names, plural
 
 MAX_CHARACTERS = 6_000
-"""As many as 1,500 tokens: somebody asked for numbers."""
+"""About 1,500 tokens, because the numbers were asked for."""
 DIGITS = 6
 MAX_LABELS = 6
 
 
 def overview(measurement: Measurement, *, more: str) -> str:
-    """Return a line for each metric with a value: the last, its trend, and of several labels the worst.
+    """Return a line for each metric with a value: its last value and trend; for several labels, those of the worst label.
 
     Args:
         measurement: The metrics.
-        more: Where the rest is told.
+        more: Where to find the rest.
     """
     lines = {measured.name: _line(measured) for measured in measurement.measured}
     count = plural(len(lines), "metric")
@@ -38,12 +38,12 @@ def series(measurement: Measurement, *, points: int, label: str, more: str) -> s
 
     Args:
         measurement: The metrics.
-        points: At most so many of each label.
-        label: Only labels that this pattern fits; empty: all.
-        more: Where the rest is told.
+        points: Maximum number of points per label.
+        label: Only labels that match this pattern; empty: all.
+        more: Where to find the rest.
 
     Raises:
-        UsageError: Where the pattern fits no label.
+        UsageError: If no label matches the pattern.
     """
     chosen = [_with_labels(measured, label) for measured in measurement.measured] if label else list(measurement.measured)
     shown = [measured for measured in chosen if measured.series.labels]
@@ -66,7 +66,7 @@ def _line(measured: MeasuredMetric) -> str:
 
 
 def _with_labels(measured: MeasuredMetric, pattern: str) -> MeasuredMetric:
-    """Return a metric with those of its labels alone that a pattern fits."""
+    """Return a metric with only those of its labels that match a pattern."""
     table = measured.series
     kept = [place for place, name in enumerate(table.labels) if name == pattern or fnmatchcase(name, pattern)]
     labels = tuple(table.labels[place] for place in kept)
@@ -74,7 +74,7 @@ def _with_labels(measured: MeasuredMetric, pattern: str) -> MeasuredMetric:
 
 
 def _block(measured: MeasuredMetric, points: int) -> str:
-    """Return what a metric is, and the points of its first labels."""
+    """Return the description of a metric, and the points of its first labels."""
     count = len(measured.series.labels)
     head = visible(f"{measured.name} ({measured.unit}): {measured.title}")
     if count > MAX_LABELS:
@@ -88,7 +88,7 @@ def _block(measured: MeasuredMetric, points: int) -> str:
 
 
 def _label(summary: LabelSummary, table: Series, column: int, points: int) -> str:
-    """Return last, least and greatest value of a label, then its points as `step: value`."""
+    """Return the last, lowest and highest value of a label, then its points as `step: value`."""
     known = table.recorded[:, column]
     steps, values = table.steps[known], table.values[known, column]
     kept = thinned(values, points)
@@ -103,7 +103,7 @@ def _label(summary: LabelSummary, table: Series, column: int, points: int) -> st
 
 
 def _ends(steps: Steps, values: Floats) -> list[str]:
-    """Return the least and the greatest finite value with their steps, and how many points are not finite."""
+    """Return the lowest and highest finite value with their steps, and how many points are not finite."""
     finite = np.flatnonzero(np.isfinite(values))
     if not len(finite):
         return ["none finite"]
@@ -118,11 +118,11 @@ def _digits(value: float) -> str:
 
 
 def thinned(values: Floats, points: int) -> Mask:
-    """Return which of the values are shown: evenly spaced ones, the least, the greatest, and the first that is not finite.
+    """Return which of the values are shown: evenly spaced ones, the lowest, the highest, and the first that is not finite.
 
     Args:
         values: Shape (T,).
-        points: At most so many, but for these three.
+        points: Maximum number of values, apart from the last three.
     """
     kept = np.zeros(len(values), bool)
     kept[np.linspace(0, len(values) - 1, min(max(points, 2), len(values))).round().astype(int)] = True

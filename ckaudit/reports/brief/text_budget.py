@@ -1,4 +1,4 @@
-"""A text that is never longer than it may be: sentences end early, and of a list the first that fit are said."""
+"""A text with a maximum length: sentences are cut, and only the first items of a list that fit are given."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,15 +8,15 @@ from ckaudit.wording import first_names
 MAX_CHARACTERS = 1_599
 """Just under 400 tokens, at four characters each."""
 ROOM_OF_ITEMS = 500
-"""Characters that a list has, whatever stands around it, up to a third of the text."""
+"""Characters guaranteed to a list, whatever surrounds it, up to a third of the text."""
 MAX_SUBJECT = 100
-"""Characters of a path; a command names a longer one RUN."""
+"""Maximum characters of a path; in a command a longer one becomes RUN."""
 MIN_LINE = 40
 DOTS = "..."
 
 
 def clipped(text: str, limit: int) -> str:
-    """Return a text on one line in at most `limit` characters, ending after a word where it is cut.
+    """Return a text on one line in at most `limit` characters; if cut, it ends after a word.
 
     >>> clipped("one two three", 11)
     'one two...'
@@ -29,13 +29,13 @@ def clipped(text: str, limit: int) -> str:
 
 
 def fitted(head: Sequence[str], items: Mapping[str, str], tail: Sequence[str], *, limit: int = MAX_CHARACTERS) -> str:
-    """Return lines joined to a text of at most `limit` characters, which ends in a newline.
+    """Join lines into a text of at most `limit` characters that ends in a newline.
 
     Args:
-        head: Lines on top.
-        items: Lines between by a short name, the most important first; those that do not fit are named.
+        head: Lines at the top.
+        items: Lines in between, by a short name, the most important first; those that do not fit are only named.
         tail: Lines at the end.
-        limit: Characters in all.
+        limit: Maximum number of characters in total.
     """
     wanted = sum(len(line) + 1 for line in items.values())
     around = _squeezed([line for line in (*head, *tail) if line], limit - min(wanted, ROOM_OF_ITEMS, limit // 3))
@@ -45,7 +45,7 @@ def fitted(head: Sequence[str], items: Mapping[str, str], tail: Sequence[str], *
 
 
 def _squeezed(lines: list[str], room: int) -> list[str]:
-    """Return lines that take `room` characters with their ends: the longest is cut as long as they do not."""
+    """Return lines that fit `room` characters including line ends; the longest line is cut until they do."""
     while (excess := sum(len(line) + 1 for line in lines) - room) > 0:
         place, longest = max(enumerate(lines), key=lambda pair: len(pair[1]))
         if len(longest) <= MIN_LINE:

@@ -1,1 +1,1 @@
-"""A comparison, drawn; what shows findings is given a report."""
+"""Renders a comparison; formats that show findings are given a report."""

@@ -1,4 +1,4 @@
-"""A comparison as Markdown: what a reviewer reads in a pull request, the numbers first, the rest folded away."""
+"""A comparison as Markdown for a reviewer of a pull request: the numbers first, the rest folded away."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ def render(comparison: Comparison, view: View = PLAIN) -> str:
 
 
 def _curves(pair: Pair, *, width: int = 72) -> Iterator[str]:
-    """Yield the losses of both as lines of blocks: Markdown of a pull request shows no inline SVG."""
+    """Yield the losses of both runs as lines of block characters: Markdown in a pull request shows no inline SVG."""
     for drawn in pair.curves:
         lines: list[str] = []
         for side, values in (("the reference", drawn.left), ("the run beside it", drawn.right)):
@@ -40,7 +40,7 @@ def _curves(pair: Pair, *, width: int = 72) -> Iterator[str]:
 
 
 def _many(comparison: Comparison) -> Iterator[str]:
-    """Yield one table of all subjects."""
+    """Yield a table of all subjects."""
     yield f"| | {' | '.join(code(name) for name in comparison.subjects)} |"
     yield "|---|" + "---:|" * len(comparison.subjects)
     for name, *cells in rows_of(comparison):
@@ -50,7 +50,7 @@ def _many(comparison: Comparison) -> Iterator[str]:
 
 
 def _folded_pair(pair: Pair, view: View) -> str:
-    """Return one pair among several, folded away below its verdict."""
+    """Return one of several pairs, folded away below its verdict."""
     head = f"{code(pair.right)} against {code(pair.left)}: <b>{say.WORDS[pair.word]}</b>: {escaped(say.verdict(pair))}"
     return "\n\n".join([f"<details><summary>{head}</summary>", *_pair(pair, view), "</details>"])
 
@@ -74,7 +74,7 @@ def _pair(pair: Pair, view: View) -> Iterator[str]:
 
 
 def _details(pair: Pair) -> tuple[tuple[str, list[str]], ...]:
-    """Return the parts of a pair that are folded away: a title and the lines of each."""
+    """Return the parts of a pair that are folded away, each a title and its lines."""
     return (
         (
             "What differs most" if pair.parting is None else "What parted, in order",
@@ -123,7 +123,7 @@ def _ill(finding: Finding) -> str:
 
 
 def _fold(title: str, lines: list[str], view: View) -> str:
-    """Return lines that a reader opens, the first of them unless everything is asked for."""
+    """Return lines that a reader can unfold; only the first ones unless in verbose mode."""
     shown = lines if view.verbose else lines[: view.limit]
     more = [f"- ... and {len(lines) - len(shown)} more"] if len(lines) > len(shown) else []
     return "\n".join([f"<details><summary>{title}</summary>", "", *(f"- {line}" for line in shown), *more, "", "</details>"])

@@ -13,11 +13,11 @@ from ckaudit.reports.diff import sentences as say
 
 
 def report_of(comparison: Comparison) -> Report:
-    """Return what a comparison says as findings and checks.
+    """Return a comparison as findings and checks.
 
-    A worse or different answer counts as its question's kind says, one that a gate excuses as a note; and where the gate
-    passes, so does everything. Whether it passes is a check of its own.
-    Questions that cannot be answered are checks that were skipped; a difference that leaves them so is a finding of its own.
+    A worse or different answer has the severity of its question's kind; one that a gate excuses is a note, and if the gate
+    passes, everything passes. Whether the gate passes is a check of its own. Questions that cannot be answered are skipped
+    checks; a difference that causes this is a finding of its own.
     """
     unsorted = _once(comparison, _findings(comparison))
     if comparison.gate is not None and comparison.gate.outcome == "passed":
@@ -38,7 +38,7 @@ def report_of(comparison: Comparison) -> Report:
 
 
 def _findings(comparison: Comparison) -> Iterator[Finding]:
-    """Yield what is worse, different or in the way of a comparison, pair by pair."""
+    """Yield what is worse, different or prevents a comparison, pair by pair."""
     for pair in comparison.pairs:
         of = f"{pair.right} against {pair.left}: " if len(comparison.pairs) > 1 else ""
         answered = [answer for answer in pair.answers if answer.word in BAD_WORDS]
@@ -63,7 +63,7 @@ def _findings(comparison: Comparison) -> Iterator[Finding]:
 
 
 def _once(comparison: Comparison, findings: Iterator[Finding]) -> list[Finding]:
-    """Return findings; of a gate with several good runs each kind once, and of a kind what counts before what does not."""
+    """Return findings; for a gate with several good runs, one of each kind, preferring those that count."""
     if comparison.gate is None:
         return list(findings)
     by_code: dict[str, Finding] = {}
@@ -90,7 +90,7 @@ def _finding(kind: ViolationKind, message: str, severity: Severity, **fields: An
 
 
 def _checks(comparison: Comparison, findings: list[Finding]) -> Iterator[Check]:
-    """Yield a check for each kind of question, one for whether the runs can be compared, and one for a gate."""
+    """Yield a check for each kind of question, one for whether the runs are comparable, and one for a gate."""
     answers: dict[str, list[Answer]] = {}
     for pair in comparison.pairs:
         for answer in pair.answers:
@@ -109,7 +109,7 @@ def _checks(comparison: Comparison, findings: list[Finding]) -> Iterator[Check]:
 
 
 def _check(kind: ViolationKind, answers: list[Answer], count: int) -> Check:
-    """Return the check of one question, skipped where no pair has an answer."""
+    """Return the check for one question, skipped if no pair has an answer."""
     if count:
         return _check_of(kind, "failed", count)
     if all(answer.word in OPEN_WORDS for answer in answers):

@@ -1,4 +1,4 @@
-"""What every drawing of a comparison says alike: words, numbers, and the rows of a table of all subjects."""
+"""What all formats of a comparison share: words, numbers, and the rows of a table of all subjects."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -20,8 +20,8 @@ WORDS: dict[Word, str] = {
 }
 GATE_WORDS = {"passed": "PASS", "failed": "FAIL", "incomparable": "INCOMPARABLE"}
 ABSENT = "-"
-MAX_LETTERS = 48  # letters of a setting, before the rest is left to -v
-MAX_LISTED = 4  # so many names can still be read in a sentence
+MAX_LETTERS = 48  # letters of a setting; the rest is shown with -v
+MAX_LISTED = 4  # the number of names that are still readable in a sentence
 SIGNS: dict[Word, str] = {
     "same": "=",
     "within_noise": "~",
@@ -36,7 +36,7 @@ GATE_LEGEND = "= same, ~ within noise, + better, ! worse, / different, ? no answ
 
 
 def name_in_words(name: str) -> str:
-    """Return a name of the contract as words.
+    """Return a contract name as words.
 
     >>> name_in_words("loss_at_equal_tokens")
     'loss at equal tokens'
@@ -45,7 +45,7 @@ def name_in_words(name: str) -> str:
 
 
 def value(side: Number | None) -> str:
-    """Return a value as a cell; one that was not recorded is a dash, which no number is."""
+    """Return a value as a cell; a missing one is a dash, which is not a number."""
     return ABSENT if side is None else number(side)
 
 
@@ -62,7 +62,7 @@ def difference(left: Number | None, right: Number | None) -> str:
 
 
 def share(left: Number | None, right: Number | None) -> str:
-    """Return the difference as a share of the first value, where there is one to divide by.
+    """Return the difference relative to the first value, if it can be divided by.
 
     >>> share(2.0, 2.5), share(0.0, 1.0)
     ('+25 %', '')
@@ -74,19 +74,19 @@ def share(left: Number | None, right: Number | None) -> str:
 
 
 def unit(name: str) -> str:
-    """Return what stands behind a number: nothing for a plain one."""
+    """Return the unit that follows a number: nothing for a plain number."""
     return "" if name == "1" else name
 
 
 def judged(pair: Pair) -> list[Answer]:
-    """Return the questions that have an answer, but for an only one that has no numbers and says the verdict again."""
+    """Return the questions that have an answer, except a single one without numbers that repeats the verdict."""
     if len(pair.answers) == 1 and pair.answers[0].message == pair.verdict and pair.answers[0].left is None:
         return []
     return [answer for answer in pair.answers if answer.word not in OPEN_WORDS]
 
 
 def value_cells(left: Number | None, right: Number | None) -> tuple[str, str]:
-    """Return two values as cells; where there is neither, the question has no numbers and the cells are empty."""
+    """Return two values as cells; if both are missing, the question has no numbers and the cells are empty."""
     return ("", "") if left is None and right is None else (value(left), value(right))
 
 
@@ -96,29 +96,29 @@ def unjudged(pair: Pair) -> list[Answer]:
 
 
 def questions_voided(unlike: Unlike, pair: Pair) -> list[str]:
-    """Return the questions that were asked and that a difference leaves without an answer."""
+    """Return the questions that were asked but cannot be answered because of a difference."""
     return [name_in_words(answer.question) for answer in pair.answers if answer.question in unlike.invalidates]
 
 
 def questions_voided_text(unlike: Unlike, pair: Pair, *, limit: int | None = MAX_LISTED) -> str:
-    """Return the same as a list, the first `limit` of them, or an empty string."""
+    """Return the same as text, with the first `limit` of them, or an empty string."""
     return first_names(questions_voided(unlike, pair), limit)
 
 
 def verdict(compared: Comparison | Pair) -> str:
-    """Return the verdict without the word that the badge says already."""
+    """Return the verdict without the word that the badge already shows."""
     whole = compared.verdict.removeprefix("Different, and ")
     head, colon, rest = whole.partition(": ")
     return rest if colon and head.lower() in (WORDS[compared.word], "not comparable") else whole
 
 
 def headline(comparison: Comparison, left: str, right: str) -> str:
-    """Return the sentence beside the badge: of one pair its verdict, of several a count of words, of a gate its own.
+    """Return the sentence next to the badge: for one pair its verdict, for several a count of verdicts, for a gate its own.
 
     Args:
         comparison: What was compared.
-        left: What the reference is called there.
-        right: What the other subject is called there.
+        left: Name of the reference in that sentence.
+        right: Name of the other subject in that sentence.
     """
     if comparison.gate is not None:
         return comparison.verdict
@@ -131,7 +131,7 @@ def headline(comparison: Comparison, left: str, right: str) -> str:
 
 
 def missing(answer: Answer, pair: Pair) -> str:
-    """Return why a question has no answer; what was said of a difference is not said again."""
+    """Return why a question has no answer, without repeating what was said of a difference."""
     named = [unlike.name for unlike in pair.unlike if unlike.message and unlike.message in answer.message]
     if named:
         return f"not alike: {', '.join(named)}"
@@ -139,12 +139,12 @@ def missing(answer: Answer, pair: Pair) -> str:
 
 
 def meaning(unlike: Unlike) -> str:
-    """Return what a difference means, with its name and both sides where the sentence does not have them."""
+    """Return the meaning of a difference, with its name and both sides if the sentence lacks them."""
     return unlike.message if unlike.name in unlike.message else f"{unlike.name}: {sides(unlike)}; {unlike.message}"
 
 
 def farthest(pair: Pair) -> list[Drift]:
-    """Return the part of each measure that has come apart the most."""
+    """Return, for each measure, the part that has drifted the farthest."""
     farthest_of: dict[str, Drift] = {}
     for drift in pair.drifts:
         best = farthest_of.get(drift.measure)
@@ -154,12 +154,12 @@ def farthest(pair: Pair) -> list[Drift]:
 
 
 def _size(drift: Drift) -> float:
-    """Return a distance as a number to rank by; one that is not finite is the farthest."""
+    """Return a distance as a number to rank by; one that is not finite ranks as the farthest."""
     return abs(drift.value) if isinstance(drift.value, int | float) else float("inf")
 
 
 def sides(unlike: Unlike, *, whole: bool = False) -> str:
-    """Return what both say of it, cut where it is long unless the whole is asked for."""
+    """Return the value of both sides, shortened if it is long unless all of it is requested."""
     return f"{_side_text(unlike.left, whole=whole)} | {_side_text(unlike.right, whole=whole)}"
 
 
@@ -178,7 +178,7 @@ def place(change: Departure | Drift) -> str:
 
 
 def numbers(departure: Departure) -> str:
-    """Return both values of a departure and what noise explains, where it explains anything."""
+    """Return both values of a departure and the difference that noise explains, if any."""
     if departure.left is None and departure.right is None:
         return ""
     end = f" {unit(departure.unit)}" if unit(departure.unit) else ""
@@ -188,7 +188,7 @@ def numbers(departure: Departure) -> str:
 
 
 def labels(comparison: Comparison) -> list[str]:
-    """Return a short name for each subject: A and B for two, else its number.
+    """Return a short name for each subject: A and B if there are two, else its number.
 
     >>> [f"[{number}]" for number in (1, 2)]
     ['[1]', '[2]']
@@ -199,7 +199,7 @@ def labels(comparison: Comparison) -> list[str]:
 
 
 def questions(comparison: Comparison) -> list[Answer]:
-    """Return each question that any pair puts, once, in the order of the catalogue, where it can with an answer in numbers."""
+    """Return each question that any pair asks, once, in catalogue order, preferably with a numeric answer."""
     asked: dict[str, Answer] = {}
     for answer in (answer for pair in comparison.pairs for answer in pair.answers):
         if answer.question not in asked or asked[answer.question].right is None:
@@ -208,17 +208,17 @@ def questions(comparison: Comparison) -> list[Answer]:
 
 
 def answer_of(pair: Pair, question: str) -> Answer | None:
-    """Return a pair's answer to a question, or None where it was not put."""
+    """Return a pair's answer to a question, or None if it was not asked."""
     return next((answer for answer in pair.answers if answer.question == question), None)
 
 
 def badge(comparison: Comparison) -> str:
-    """Return the word that sums it all up, in capitals."""
+    """Return the overall verdict as a word in capitals."""
     return GATE_WORDS[comparison.gate.outcome] if comparison.gate else WORDS[comparison.word].upper()
 
 
 def comparison_method(comparison: Comparison, read: str) -> str:
-    """Return how it was compared: command, axis, files where they were counted, and the tool."""
+    """Return how the comparison was made: command, axis, files if they were counted, and the tool."""
     by = "" if comparison.axis == "step" else f" by {comparison.axis}"
     return ", ".join([comparison.command + by, *([f"{read} read"] if comparison.files else []), comparison.tool])
 
@@ -230,7 +230,7 @@ def joined_names(names: Iterable[str]) -> str:
 
 # The rows of a table of all subjects.
 def rows_of(comparison: Comparison) -> list[list[str]]:
-    """Return the cells below the heads: the value of each subject with its sign, and first of all the whole."""
+    """Return the cells below the heads: the value of each subject with its sign; the overall verdict is the first row."""
     whole = [_sign(pair.word) + " " + WORDS[pair.word] for pair in comparison.pairs]
     rows = [["all in all", *_placed(comparison, "", whole)]]
     for question in questions(comparison):
@@ -249,17 +249,17 @@ def rows_of(comparison: Comparison) -> list[list[str]]:
 
 
 def _own_value(answer: Answer) -> Number | None:
-    """Return the value of the first run by itself."""
+    """Return the first run's own value."""
     return answer.left if answer.left_alone is None else answer.left_alone
 
 
 def _placed(comparison: Comparison, reference: str, cells: list[str]) -> list[str]:
-    """Return the cells of all pairs with that of the subject they share: the first, or of a gate the last."""
+    """Return the cells of all pairs and that of the subject they share: the first, or for a gate the last."""
     return [reference, *cells] if comparison.gate is None else [*cells, reference]
 
 
 def _signed(answer: Answer, number: Number | None) -> str:
-    """Return the sign of an answer with a value, in brackets where it does not count; without numbers the sign alone."""
+    """Return the sign of an answer with its value, in brackets if it does not count; without numbers only the sign."""
     sign = f"({_sign(answer.word)})" if answer.excused and answer.word in BAD_WORDS else _sign(answer.word)
     return sign if answer.left is None and answer.right is None else f"{sign} {value(number)}"
 

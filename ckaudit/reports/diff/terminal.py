@@ -36,16 +36,16 @@ ANSWER_COLOURS: dict[Word, str] = {
     "not_recorded": "dim",
 }
 
-EXPLAINED_WORDS: tuple[Word, ...] = ("better", "worse", "different")  # whose sentence stands below the numbers
+EXPLAINED_WORDS: tuple[Word, ...] = ("better", "worse", "different")  # questions whose sentence is shown below the numbers
 
-MAX_LISTED = 8  # of a list, unless everything is asked for
+MAX_LISTED = 8  # of a list, unless in verbose mode
 
 MARGIN = 4  # two columns of indent, the name, and a space
 GAP = 2
 
 
 def render(comparison: Comparison, view: View = PLAIN) -> str:
-    """Return the whole, a section each; `verbose` leaves nothing out."""
+    """Return the whole comparison, section by section; `verbose` omits nothing."""
     width = view.columns(widest=120)
     parts = [_head(comparison, view, width), _gate(comparison, view, width)]
     if len(comparison.pairs) == 1:
@@ -64,7 +64,7 @@ def render(comparison: Comparison, view: View = PLAIN) -> str:
 
 
 def _head(comparison: Comparison, view: View, width: int) -> list[str]:
-    """Return the badge with the verdict, then who is who, dimmed."""
+    """Return the badge with the verdict, then the names of the subjects, dimmed."""
     word = badge(comparison)
     colour = GATE_COLOURS[comparison.gate.outcome] if comparison.gate else ANSWER_COLOURS[comparison.word]
     first, *rest = wrap(printable(headline(comparison, *labels(comparison)[:2]), view), width - len(word) - 2)
@@ -80,7 +80,7 @@ def _head(comparison: Comparison, view: View, width: int) -> list[str]:
 
 
 def _gate(comparison: Comparison, view: View, width: int) -> list[str]:
-    """Return why the gate did not open, and by which terms it judged."""
+    """Return why the gate did not pass, and the terms by which it judged."""
     if comparison.gate is None:
         return []
     gate = comparison.gate
@@ -95,7 +95,7 @@ def _gate(comparison: Comparison, view: View, width: int) -> list[str]:
     return [*title, *(paint(line, "dim", view) for line in paragraph(printable(terms, view), width))]
 
 
-# The sections of one pair: what is not alike, the questions, where the runs part, and what cannot be said.
+# The sections of one pair: differences in setup, the questions, where the runs part, and open questions.
 def sections(pair: Pair, view: View, width: int) -> list[list[str]]:
     """Return every section that has something to say."""
     return [
@@ -129,7 +129,7 @@ def _shortened(count: int, view: View) -> int:
 
 
 def _unlike(pair: Pair, view: View, width: int) -> list[str]:
-    """Return what is not alike: first what leaves questions without an answer."""
+    """Return what differs in setup; differences that leave questions without an answer come first."""
     if not pair.unlike:
         return []
     ranked = sorted(pair.unlike, key=lambda unlike: not say.questions_voided(unlike, pair))
@@ -138,7 +138,7 @@ def _unlike(pair: Pair, view: View, width: int) -> list[str]:
 
 
 def _difference(unlike: Unlike, pair: Pair, view: View, width: int) -> Iterator[str]:
-    """Yield one difference: with both sides, or where it leaves questions open with what it means for them."""
+    """Yield one difference: with both sides, or, if it leaves questions open, with what it means for them."""
     open_ones = say.questions_voided_text(unlike, pair, limit=None if view.verbose else say.MAX_LISTED)
     if open_ones:
         yield from (paint(line, "sev2", view) for line in paragraph(printable(say.meaning(unlike), view), width, first="! "))
@@ -151,7 +151,7 @@ def _difference(unlike: Unlike, pair: Pair, view: View, width: int) -> Iterator[
 
 
 def _questions(pair: Pair, view: View, width: int) -> list[str]:
-    """Return the table of answers, each sentence that says more below its numbers."""
+    """Return the table of answers, with explanatory sentences below their numbers."""
     answers = say.judged(pair)
     if not answers:
         return []
@@ -185,7 +185,7 @@ def _row(answer: Answer) -> list[str]:
 
 
 def _stacked(row: list[str], width: int) -> list[str]:
-    """Return an answer on lines of its own where the screen has no room for a table."""
+    """Return an answer on separate lines, for a screen that is too narrow for a table."""
     word, question, left, right, apart, part, band, unit = row
     if not left:
         return paragraph(f"{word}: {question}", width)
@@ -195,7 +195,7 @@ def _stacked(row: list[str], width: int) -> list[str]:
 
 
 def _parting(pair: Pair, view: View, width: int) -> list[str]:
-    """Return the first to leave the band, and what followed in order."""
+    """Return the first number to leave the band, and those that followed, in order."""
     if pair.parting is None and not pair.propagation:
         return []
     first = pair.parting
@@ -207,14 +207,14 @@ def _parting(pair: Pair, view: View, width: int) -> list[str]:
 
 
 def _departure(departure: Departure, first: str, view: View, width: int, *, whole: bool) -> list[str]:
-    """Return one departure: its sentence, or only the place and the numbers."""
+    """Return one departure: its sentence, or just the place and the numbers."""
     numbers = say.numbers(departure)
     text = departure.message if whole else say.place(departure) + (f": {numbers}" if numbers else "")
     return paragraph(printable(text, view), width, first=first)
 
 
 def _drifts(pair: Pair, view: View, width: int) -> list[str]:
-    """Return how far parts have come apart: of each measure the farthest, unless everything is asked for."""
+    """Return how far parts have drifted apart: for each measure the farthest, or in verbose mode all."""
     drifts = pair.drifts if view.verbose else say.farthest(pair)
     lines = [
         line for drift in drifts for line in paragraph(printable(f"step {drift.step}: {drift.message}", view), width, first="- ")
@@ -225,7 +225,7 @@ def _drifts(pair: Pair, view: View, width: int) -> list[str]:
 
 
 def _health(pair: Pair, view: View, width: int) -> list[str]:
-    """Return what only one of the two is ill with."""
+    """Return the illnesses that only one of the two runs has."""
     if not (pair.gained or pair.lost):
         return []
     lines = [paint("Health", "bold", view)]
@@ -278,7 +278,7 @@ def _picture(curve: Curve, pair: Pair, view: View, width: int) -> list[str]:
 
 
 def _mark(curve: Curve, pair: Pair, room: int) -> list[str]:
-    """Return the line that points at the parting, or nothing where there is none or it lies beyond the curve."""
+    """Return the line that points at the parting, or nothing if there is none or it lies beyond the curve."""
     if pair.parting is None or pair.parting.step > curve.steps[-1]:
         return []
     point = bisect_left(curve.steps, pair.parting.step)
@@ -290,12 +290,12 @@ def _mark(curve: Curve, pair: Pair, room: int) -> list[str]:
 
 
 def columns_of(rows: Sequence[Sequence[str]], width: int, *, right: Collection[int] = ()) -> list[str] | None:
-    """Return rows as aligned lines, columns that hold nothing left out; None where they do not fit.
+    """Return rows as aligned lines without empty columns; None if they do not fit.
 
     Args:
-        rows: Cells; every row has as many.
+        rows: Cells; all rows have the same number.
         width: Columns of the screen.
-        right: Columns that are set flush right, as numbers are.
+        right: Columns that are right-aligned, such as numbers.
     """
     used = [index for index in range(len(rows[0])) if any(row[index] for row in rows[1:])]
     widths = {index: max(columns(row[index]) for row in rows) for index in used}
@@ -314,7 +314,7 @@ def many(comparison: Comparison, view: View, width: int) -> list[str]:
 
 
 def _blocks(rows: list[list[str]], width: int) -> list[str]:
-    """Return the table, cut into blocks of columns below each other where it is too wide."""
+    """Return the table, split into blocks of columns below each other if it is too wide."""
     for across in range(len(rows[0]) - 1, 0, -1):
         starts = range(1, len(rows[0]), across)
         parts = [[[row[0], *row[start : start + across]] for row in rows] for start in starts]

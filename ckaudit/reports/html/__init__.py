@@ -1,4 +1,4 @@
-"""One HTML file that needs nothing else: verdict, pictures by question, and what could not be judged."""
+"""One self-contained HTML file: verdict, charts by question, and what could not be judged."""
 
 from collections.abc import Iterator
 from itertools import accumulate
@@ -28,14 +28,14 @@ MIN_FINDINGS = 10
 
 
 class FittedPage(NamedTuple):
-    """A page, and what had to be left out of it, in sentences."""
+    """A page, and sentences on what had to be left out of it."""
 
     page: str
     notes: list[str]
 
 
 class _Content(msgspec.Struct, frozen=True):
-    """What a page is made of, and how far it has been cut."""
+    """The content of a page, and how far it has been reduced."""
 
     report: Report
     panels: Panels
@@ -45,21 +45,21 @@ class _Content(msgspec.Struct, frozen=True):
     findings: int = 0
 
 
-# A file that is never too large: where it would be, names are cut, pictures get coarser, and at last some are left out.
+# Keeps the file below a size limit: names are cut first, then charts get coarser, and finally some are left out.
 def page_within_limit(report: Report, panels: Panels, *, whole: int = MAX_BYTES, data: int = MAX_DATA_BYTES) -> FittedPage:
     """Return the page of a report.
 
     Args:
-        report: What triage says.
-        panels: The pictures.
-        whole: Bytes of the page at most.
-        data: Bytes of the numbers of pictures at most.
+        report: The triage report.
+        panels: The charts.
+        whole: Maximum bytes of the page.
+        data: Maximum bytes of the numbers in the charts.
     """
     content = _Content(report, panels)
     while True:
         notes = list(_notes_on_cuts(content, len(report.findings)))
         coarse = len(blocks(content.panels).encode()) - data
-        # A page is longer than the findings that stand in it: that much is known without writing it.
+        # A page is longer than the findings in it, so this much is known without writing it.
         page = "" if coarse > 0 or len(msgspec.json.encode(content.report)) > whole else _page(content, notes)
         if page and len(page.encode()) <= whole:
             return FittedPage(page, notes)
@@ -74,7 +74,7 @@ def _page(content: _Content, notes: list[str]) -> str:
 
 
 def _smaller(content: _Content, excess: int, *, coarse: bool) -> _Content | None:
-    """Return the next thing to try where so many bytes are too much, what hurts least first; None: nothing is left to be cut."""
+    """Return the content after the next, least harmful reduction by about `excess` bytes; None: nothing is left to reduce."""
     report, panels = content.report, content.panels
     count = max(len(report.findings), len(report.suppressed))
     if not content.is_brief:
@@ -96,7 +96,7 @@ def _with_findings(content: _Content, max_findings: int) -> _Content:
 
 
 def _largest(panels: Panels, excess: int) -> list[str]:
-    """Return the largest charts, each with its table and its numbers, that together take so many bytes, one at least."""
+    """Return the largest charts that, with their tables and numbers, together take `excess` bytes; at least one."""
     sizes = {chart.id: len(figure(chart)) + len(msgspec.json.encode(chart)) for tab in panels.tabs for chart in tab.charts}
     ranked = sorted(sizes, key=lambda name: -sizes[name])
     before = accumulate((sizes[name] for name in ranked), initial=0)

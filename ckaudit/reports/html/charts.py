@@ -20,26 +20,26 @@ KINDS = {"lines": "Curves", "bars": "Bars", "heatmap": "Map", "ridges": "Histogr
 
 SLIDES = ("ridges", "grids")
 
-MAX_MARKS = 40  # more are in the picture, and in the list of findings
+MAX_MARKS = 40  # more are shown in the chart, and in the list of findings
 
 MAX_ROWS = 60
 
 Row = Sequence[str]
 
 SUMMED = ("first", "last", "lowest", "highest", "not finite", "not recorded")
-# Inside a script element only these could end it, or open a comment in it; in JSON they stand in strings alone.
+# Inside a script element only these could end it, or open a comment in it; in JSON they occur only in strings.
 RISKY = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
-IN_PAGE = ("title", "metrics", "formula", "note")  # these stand in the page
+IN_PAGE = ("title", "metrics", "formula", "note")  # these are embedded in the page
 
 
 def figure(chart: Chart, names: Sequence[str] = (), findings: int = 0, *, is_first: bool = False) -> Markup:
-    """Return a chart: the script draws into its box.
+    """Return a chart: an empty box that the script draws into.
 
     Args:
-        chart: What is drawn.
-        names: Of the runs, where there are two.
-        findings: How many findings the page tells.
-        is_first: Whether it is the first of its tab: then a still picture is there before the script draws.
+        chart: The chart to draw.
+        names: Names of the runs, if there are two.
+        findings: How many findings the page lists.
+        is_first: Whether it is the first of its tab: then a static chart is shown before the script draws.
     """
     identity = f"c-{chart.id}"
     whose = [" ", run_sign(chart.run, names)] if chart.run is not None and len(names) > 1 else []
@@ -71,7 +71,7 @@ def run_sign(run: int, names: Sequence[str]) -> Markup:
 
 
 def _caption(chart: Chart) -> Iterator[Markup]:
-    """Yield what is drawn: metric, unit, and what a reader must know."""
+    """Yield the caption: metric, unit and notes."""
     if chart.metrics:
         names = [part for name in chart.metrics for part in (tag("code", name), " ")]
         yield tag("span", tag("b", "Of "), *names, class_="of")
@@ -82,12 +82,12 @@ def _caption(chart: Chart) -> Iterator[Markup]:
 
 
 def unit(words: str) -> str:
-    """Return a unit as people say it."""
+    """Return a unit in everyday words."""
     return "a pure number" if words == "1" else words
 
 
 def _controls(chart: Chart, identity: str) -> list[Markup]:
-    """Return what chooses a tensor, and a step where there is one at a time."""
+    """Return the controls that select a tensor, and a step if one step is shown at a time."""
     shown = chart.frames or chart.ridges
     places = list(dict.fromkeys(frame.where for frame in shown))
     if chart.shape not in SLIDES or not places:
@@ -104,7 +104,7 @@ def _controls(chart: Chart, identity: str) -> list[Markup]:
 
 
 def _marks(marks: list[Mark], findings: int) -> Markup:
-    """Return what happened, folded away, each with a button that marks its step in the picture; findings by their codes."""
+    """Return the events, folded away, each with a button that marks its step in the chart; findings by their codes."""
     lines = [
         tag(
             "li",
@@ -124,7 +124,7 @@ def _happened(mark: Mark, findings: int) -> Markup:
     return tag("a", mark.code, href=f"#f-{mark.finding}") if mark.finding < findings else text(mark.code)
 
 
-# The numbers of a chart as a table: every bar, and of long curves where they begin, end and turn.
+# The numbers of a chart as a table: every bar, and for long curves the start, end and extremes.
 def table(chart: Chart) -> Markup:
     """Return the table of a chart with its formula, folded away."""
     head, rows = _rows(chart)
@@ -176,7 +176,7 @@ def _rows(chart: Chart) -> tuple[Row, list[Row]]:
 
 
 def summarized(labels: Sequence[str], values: Sequence[Number | None]) -> Row:
-    """Return where values begin, end and turn, each with its label, and how many are missing.
+    """Return the start, end and extremes of the values, each with its label, and how many are missing.
 
     >>> summarized(["1", "2", "3", "4"], [3.0, None, "NaN", 1.5])
     ('3 at 1', '1.5 at 4', '1.5 at 4', '3 at 1', '1', '1')
@@ -204,7 +204,7 @@ def _written(value: Number | None) -> str:
 
 # The numbers of the charts as blocks of JSON that no browser runs, one for each tab.
 def blocks(panels: Panels) -> Markup:
-    """Return a block for the charts of each tab, which is read when the tab is looked at."""
+    """Return a block for the charts of each tab; it is read when the tab is opened."""
     subjects = [visible(subject) for subject in run_names(panels.subjects)]
     drawn = {tab.id: [_drawn(chart) for chart in tab.charts] for tab in panels.tabs if tab.charts}
     texts = {name: encoded({"subjects": subjects, "charts": charts}) for name, charts in drawn.items()}
@@ -212,7 +212,7 @@ def blocks(panels: Panels) -> Markup:
 
 
 def encoded(value: Any) -> str:
-    r"""Return JSON that is safe in a page.
+    r"""Return JSON that is safe to embed in a page.
 
     >>> encoded(["</script>"])
     '["\\u003c/script\\u003e"]'
@@ -221,10 +221,10 @@ def encoded(value: Any) -> str:
 
 
 def _drawn(chart: Chart) -> dict[str, Any]:
-    """Return what the script needs of a chart, steps that several curves share written once."""
+    """Return the data that the script needs for a chart; steps shared by several curves are written once."""
     value: dict[str, Any] = _shown({key: item for key, item in msgspec.to_builtins(chart).items() if key not in IN_PAGE})
     for mark in value.get("marks", []):
-        if "finding" in mark:  # its sentence stands in the list of findings
+        if "finding" in mark:  # its sentence is in the list of findings
             del mark["text"]
     axes: list[Any] = []
     for trace in value.get("traces", []):
@@ -235,7 +235,7 @@ def _drawn(chart: Chart) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> Any:
-    """Return nested builtins with every string made visible."""
+    """Return nested builtins in which every string is made visible."""
     match value:
         case str():
             return visible(value)

@@ -1,4 +1,4 @@
-"""Findings on the page: each is shown once, and its code links there from everywhere else."""
+"""Findings on the page: each is shown once, and its code links to it from everywhere else."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,23 +9,23 @@ from ckaudit.reports.words import interval
 
 ALSO_SHOWN = 40
 
-CODES_SHOWN = 5  # before a picture: more would be a wall
+CODES_SHOWN = 5  # before a chart: more would be hard to read
 
 Places = Mapping[int, Link]
 
 
 def badge(severity: str) -> Markup:
-    """Return a severity as a word that colour only repeats."""
+    """Return a severity as a word; the colour only repeats it."""
     return tag("span", severity, class_=f"badge {severity}")
 
 
 def finding_links(panels: Panels) -> Places:
-    """Return the link to what shows each finding best, by its place in the report: a tab, a chart on it, a step."""
+    """Return the link to the best view of each finding, by its place in the report: a tab, a chart in it, a step."""
     return {link.finding: link for link in panels.links}
 
 
 def link_to(link: Link | None, words: str) -> Markup:
-    """Return `words` as a link, or as they are where nothing shows the finding."""
+    """Return `words` as a link, or unchanged if nothing shows the finding."""
     if link is None:
         return tag("span", words, class_="what")
     target = f"#c-{link.chart}" if link.chart else f"#t-{link.tab}"
@@ -34,7 +34,7 @@ def link_to(link: Link | None, words: str) -> Markup:
 
 
 def finding_item(place: int, finding: Finding, link: Link | None) -> Markup:
-    """Return a finding as an item of the list, its sentence the link to its chart."""
+    """Return a finding as a list item whose sentence links to its chart."""
     parts = [badge(finding.severity), " ", tag("code", finding.code), " ", link_to(link, finding.message)]
     if steps := interval(finding):
         parts.append(tag("span", f" {steps}", class_="dim"))
@@ -50,7 +50,7 @@ def finding_item(place: int, finding: Finding, link: Link | None) -> Markup:
 
 
 def by_cause(report: Report) -> list[tuple[Diagnosis | None, list[int]]]:
-    """Return the places of the findings under the likeliest cause that explains each, and last those that none explains."""
+    """Return the places of the findings under the likeliest cause that explains each; those without a cause come last."""
     groups: list[tuple[Diagnosis | None, list[int]]] = [(diagnosis, []) for diagnosis in report.diagnoses]
     rest: list[int] = []
     for place, finding in enumerate(report.findings):
@@ -60,8 +60,8 @@ def by_cause(report: Report) -> list[tuple[Diagnosis | None, list[int]]]:
 
 
 def without_messages(sentence: str, report: Report) -> str:
-    """Return a sentence with the code of each finding that it quotes instead of its message, which the list tells."""
-    quoted_findings = [finding for finding in report.findings if finding.message in sentence]  # few of many
+    """Return a sentence in which the messages of quoted findings are replaced by their codes, because the list shows them."""
+    quoted_findings = [finding for finding in report.findings if finding.message in sentence]  # only a few of many
     for finding in sorted(quoted_findings, key=lambda finding: -len(finding.message)):
         quoted = f"{finding.code}: {finding.message}"
         sentence = sentence.replace(quoted, finding.code).replace(f": {finding.message}", f": {finding.code}")
@@ -70,7 +70,7 @@ def without_messages(sentence: str, report: Report) -> str:
 
 
 def all_findings(report: Report, where: Places, *, beside: bool = False) -> Iterator[Markup]:
-    """Yield the list of all findings, by causes where there are several groups of them; beside another run, whose they are."""
+    """Yield the list of all findings, grouped by cause if there are several groups; beside another run, it names their run."""
     whose = " in A" if beside else ""
     yield tag("h3", f"Findings{whose}: {len(report.findings)}" if report.findings else f"No findings{whose}")
     groups = by_cause(report)
@@ -89,7 +89,7 @@ def _listed(report: Report, places: Sequence[int], where: Places) -> Markup:
 
 
 def codes(report: Report, places: Sequence[int]) -> list[Markup]:
-    """Return what was found in a tab, as a short list of codes that lead to the findings; nothing where nothing was."""
+    """Return the findings of a tab as a short list of codes that link to them; empty if there are none."""
     groups: dict[str, list[int]] = {}
     for place in places:
         if place < len(report.findings):

@@ -1,4 +1,4 @@
-"""The first page: the loss and what happened, three small pictures, the first cause, what could not be judged; then all else."""
+"""The first page: the loss and events, three small charts, the first cause, and what could not be judged; then the rest."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,7 +16,7 @@ from ckaudit.reports.words import advice, limits, not_judged, number, standing
 QUESTION = "What is wrong?"
 
 WIDE, NARROW, SMALL = (960, 320), (340, 290), (310, 220)
-"""Width and height of the loss on a desk and on a phone, and of a small picture, in pixels."""
+"""Width and height, in pixels, of the loss on a desktop and on a phone, and of a small chart."""
 
 LIMITS_SHOWN = 4
 
@@ -42,7 +42,7 @@ def overview(report: Report, panels: Panels) -> Iterator[Markup]:
 
 
 def _loss(chart: Chart, names: Sequence[str]) -> Markup:
-    """Return the loss, once for a desk and once for a phone, or the reason why there is none."""
+    """Return the loss, once for a desktop and once for a phone, or the reason why there is none."""
     if not chart.traces:
         return tag("p", tag("b", "No loss to draw. "), chart.note, class_="nothing")
     drawn = [_picture(chart, size, names, name) for size, name in ((WIDE, "wide"), (NARROW, "narrow"))]
@@ -50,7 +50,7 @@ def _loss(chart: Chart, names: Sequence[str]) -> Markup:
 
 
 def _small(chart: Chart, names: Sequence[str], panels: Panels) -> Markup:
-    """Return a small picture, its title the link to the chart of a tab that shows the same whole."""
+    """Return a small chart whose title links to the full chart in a tab."""
     whole = next(
         (
             candidate
@@ -72,9 +72,9 @@ def _picture(chart: Chart, size: tuple[int, int], names: Sequence[str], name: st
     return with_attributes(drawn)
 
 
-# The likeliest cause with its knob, open to be read; of the others the title is enough.
+# The likeliest cause is unfolded and shown with its knob; for the others the title is enough.
 def _first_causes(report: Report, panels: Panels) -> Iterator[Markup]:
-    """Yield the likeliest cause of the run, and that of the second one, whose evidence its own report has."""
+    """Yield the likeliest cause of the run, and that of the second run, whose evidence is in its own report."""
     names = run_names(panels.subjects)
     beside = panels.beside.cause if panels.beside else None
     if report.diagnoses:
@@ -124,7 +124,7 @@ def _evidence(title: str, reasons: list[Evidence], report: Report) -> Iterator[M
 
 
 def _unjudged(report: Report) -> Iterator[Markup]:
-    """Yield what could not be judged, and what would let it be."""
+    """Yield what could not be judged, and what would make that possible."""
     open_checks = limits(report)
     count = not_judged(report)
     lines = [
@@ -139,7 +139,7 @@ def _unjudged(report: Report) -> Iterator[Markup]:
     yield tag("div", tag("h3", "Not judged"), tag("ul", *(tag("li", line) for line in lines)), more, class_="card")
 
 
-# Numbers at the step judged at, and what a reader must know of how this was made.
+# Numbers at the judged step, and notes on how the audit was made.
 def _numbers(report: Report, panels: Panels) -> Iterator[Markup]:
     of_one_metric = [chart for tab in panels.tabs for chart in tab.charts if len(chart.metrics) == 1]
     units = {chart.metrics[0]: "" if chart.unit == "1" else chart.unit for chart in of_one_metric}
@@ -151,7 +151,7 @@ def _numbers(report: Report, panels: Panels) -> Iterator[Markup]:
 
 
 def _quiet(report: Report, panels: Panels) -> Iterator[Markup]:
-    """Yield what does not count, and notes."""
+    """Yield the findings that do not count, and notes."""
     if report.suppressed:
         lines = [
             tag(

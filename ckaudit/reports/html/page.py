@@ -1,4 +1,4 @@
-"""The whole page: head with its policy, header, tabs, data and scripts."""
+"""The whole page: head with its security policy, header, tabs, data and scripts."""
 
 import gzip
 from base64 import b64encode
@@ -23,29 +23,29 @@ from ckaudit.reports.svg.picture import run_names, word_of_comparison
 from ckaudit.reports.svg.style import style_sheet
 from ckaudit.reports.words import is_limited
 
-SIGNATURE = '<!doctype html>\n<html lang="en"><!-- ckaudit report -->'  # by this a file is known as ours
+SIGNATURE = '<!doctype html>\n<html lang="en"><!-- ckaudit report -->'  # identifies a file as ours
 
-# A word, and a sign that is told apart without colour.
+# A word, and a sign that is recognizable without colour.
 SIGNS = {"good": ("✓", "good"), "watch": ("!", "watch"), "bad": ("✕", "bad"), "unknown": ("?", "not known")}
 
-MISSING_SHOWN = 2  # more would be a wall of text
+MISSING_SHOWN = 2  # more would be too much text
 
 SHADES: dict[Word, str] = {"better": "clear", "same": "clear", "within_noise": "clear", "worse": "sev1", "different": "sev2"}
 
-# What runs in the file: the charting library, the few scripts of our own, and the policy that allows these and nothing else.
+# The scripts in the file: the charting library, a few scripts of our own, and the policy that allows only these.
 OWN = ("draw.js", "shapes.js", "tabs.js")
 
 LIBRARY = Path("package_data", "plotly.min.js")
 
-EMPTY = ""  # the library makes one empty style sheet and fills it by the object model
+EMPTY = ""  # the library creates one empty style sheet and fills it through the object model
 
 
 class Library(NamedTuple):
-    """The charting library, as a report holds it.
+    """The charting library as embedded in a report.
 
     Attributes:
         packed: Its script as gzip in base64.
-        digest: Of the script as it runs.
+        digest: Digest of the unpacked script.
     """
 
     packed: str
@@ -54,10 +54,10 @@ class Library(NamedTuple):
 
 @cache
 def library() -> Library:
-    """Return the charting library that its package brings, without importing it.
+    """Return the charting library from its package, without importing the package.
 
     Raises:
-        CkauditError: Where it is not installed.
+        CkauditError: If it is not installed.
     """
     spec = find_spec("plotly")
     place = Path(spec.origin).with_name(LIBRARY.parts[0]) / LIBRARY.name if spec and spec.origin else None
@@ -68,22 +68,22 @@ def library() -> Library:
 
 
 def own_file(name: str) -> str:
-    """Return a script or a style sheet of our own."""
+    """Return one of our own scripts or style sheets."""
     return files("ckaudit.reports.html").joinpath(name).read_text(encoding="utf-8")
 
 
 def whole_style() -> str:
-    """Return the one style sheet of a report: colours, what is drawn as SVG, and the page."""
+    """Return the style sheet of a report: colours, SVG charts, and the page."""
     return style_sheet() + own_file("report.css")
 
 
 def digest(script: str) -> str:
-    """Return how a content security policy names a script: its SHA-256 (W3C Content Security Policy 3, section 2.3.1)."""
+    """Return the name of a script in a content security policy: its SHA-256 (W3C Content Security Policy 3, section 2.3.1)."""
     return f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
 def policy(library_digest: str) -> str:
-    """Return the policy of the file: its own scripts and styles, images out of itself, and no network at all."""
+    """Return the security policy of the file: its own scripts and styles, embedded images, and no network at all."""
     scripts = " ".join([library_digest, *(digest(own_file(name)) for name in (*OWN, "start.js"))])
     styles = f"{digest(whole_style())} {digest(EMPTY)}"
     parts = ["default-src 'none'", f"script-src {scripts}", f"style-src {styles}", "img-src data:", "base-uri 'none'"]
@@ -91,16 +91,16 @@ def policy(library_digest: str) -> str:
 
 
 def script_bodies(packed: str) -> Markup:
-    """Return all scripts, in the order in which they run; the packed library is data until the browser unpacks it."""
+    """Return all scripts in execution order; the packed library is data until the browser unpacks it."""
     runs = "\n".join(f"<script>{own_file(name)}</script>" for name in (*OWN, "start.js"))
     return Markup(f'<script type="application/gzip" id="library">{packed}</script>\n{runs}')
 
 
 def render(report: Report, panels: Panels) -> str:
-    """Return one HTML file of a report and its pictures.
+    """Return a report and its charts as one HTML file.
 
     Raises:
-        CkauditError: Where the charting library is not installed.
+        CkauditError: If the charting library is not installed.
     """
     parts = [_panel("overview", overview(report, panels))]
     parts += [_panel(tab.id, section(tab, report, panels), tab.kind) for tab in panels.tabs]
@@ -153,7 +153,7 @@ def _severity(severity: str | None) -> Markup:
 
 
 def _beside(beside: Beside, panels: Panels) -> Iterator[Markup]:
-    """Yield the verdict of the second run, and how it does against the first."""
+    """Yield the verdict of the second run, and how it compares with the first."""
     yield tag(
         "p", run_sign(1, run_names(panels.subjects)), " ", _severity(beside.severity), " ", beside.verdict, class_="verdict"
     )
@@ -164,7 +164,7 @@ def _beside(beside: Beside, panels: Panels) -> Iterator[Markup]:
 
 
 def _tabs(panels: Panels) -> Markup:
-    """Return the tabs: the questions, and the views of what is looked at every so often."""
+    """Return the tabs: the questions, and the dashboards for routine checks."""
     first = _tab("overview", Markup(""), QUESTION, chosen=True)
     kinds = {kind: [tab for tab in panels.tabs if tab.kind == kind] for kind in ("question", "dashboard")}
     questions = [_tab(tab.id, sign(tab.word), tab.question) for tab in kinds["question"]]
@@ -197,7 +197,7 @@ def _scripts(panels: Panels) -> Markup:
     return join([tag("div", id="said", role="status", class_="hidden"), blocks(panels), script_bodies(library().packed)])
 
 
-# One tab: a question, its answer, the pictures, what was found, and what could not be drawn.
+# One tab: a question, its answer, the charts, the findings, and what could not be drawn.
 def section(tab: Tab, report: Report, panels: Panels) -> Iterator[Markup]:
     """Yield the parts of a tab."""
     yield tag("h2", tab.question)
@@ -215,13 +215,13 @@ def section(tab: Tab, report: Report, panels: Panels) -> Iterator[Markup]:
 
 
 def sign(word: str) -> Markup:
-    """Return the answer in a word with its sign."""
+    """Return the one-word answer with its sign."""
     mark, word_shown = SIGNS[word]
     return tag("span", tag("span", mark, aria_hidden="true"), tag("span", word_shown, class_="word"), class_=f"sign {word}")
 
 
 def _answer(answer: Answer, report: Report) -> Markup:
-    """Return a question with its answer; what it quotes of a finding stands in the list of findings."""
+    """Return a question with its answer; findings that it quotes are in the list of findings."""
     sentence = without_messages(answer.sentence, report)
     return tag(
         "div", tag("dt", tag("code", answer.id), f" {answer.question}"), tag("dd", f"{answer.word.replace('_', ' ')}: {sentence}")
@@ -229,7 +229,7 @@ def _answer(answer: Answer, report: Report) -> Markup:
 
 
 def _figures(charts: list[Chart], names: list[str], findings: int) -> Iterator[Markup]:
-    """Yield the charts, those of two runs that show the same side by side."""
+    """Yield the charts; those that show the same for two runs are side by side."""
     waiting: list[Markup] = []
     for place, (chart, after) in enumerate(zip(charts, [*charts[1:], None], strict=True)):
         drawn = figure(chart, names, findings, is_first=not place)

@@ -1,1 +1,1 @@
-"""The lab's catalogue and its score, drawn."""
+"""Renders the lab's catalogue and its score."""

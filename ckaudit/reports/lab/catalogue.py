@@ -17,13 +17,13 @@ from ckaudit.reports.terminal.screen_text import paint, paragraph
 from ckaudit.reports.view import View
 
 NOTE = "Numbers are those of the dev split; the test split has others. Truth is the cause that an audit is to name."
-# Columns that they keep while others can give way; names of faults are never broken.
+# Minimum widths of columns while others can shrink; names of faults are never broken.
 TRUTH_COLUMNS, TEXT_COLUMNS, NAME_COLUMNS = 14, 30, 24
 INDENT = "  "
 
 
 class CatalogueSection(Struct, frozen=True):
-    """A heading, and rows of which the first names the columns."""
+    """A heading with rows; the first row names the columns."""
 
     title: str
     rows: list[tuple[str, ...]]
@@ -37,7 +37,7 @@ def render(catalogue: LabCatalogue, format: str, view: View) -> str:  # noqa: A0
 
 
 def as_json(catalogue: LabCatalogue) -> str:
-    """Return everything that is said of each, but for the code."""
+    """Return everything known about each item, except the code."""
     arms = {
         experiment.name: {arm: type(change).__name__ for arm, change in experiment.arms.items()}
         for experiment in catalogue.experiments
@@ -53,10 +53,10 @@ def as_json(catalogue: LabCatalogue) -> str:
 
 
 def on_screen(catalogue: LabCatalogue, view: View) -> str:
-    """Return a table for each group of faults, for healthy trainings, controls and experiments."""
+    """Return a table for each group of faults, and for healthy trainings, controls and experiments."""
     width, parts = room(view), list(sections(catalogue))
     wide = {}
-    for head in {part.rows[0] for part in parts}:  # tables of one kind have the same columns
+    for head in {part.rows[0] for part in parts}:  # tables of the same kind have the same columns
         rows = [row for part in parts if part.rows[0] == head for row in part.rows]
         min_widths = {1: TRUTH_COLUMNS, 2: TEXT_COLUMNS} if len(head) == 3 else {0: NAME_COLUMNS, 1: TEXT_COLUMNS}
         wide[head] = widths(rows, width - len(INDENT), min_widths)
@@ -70,7 +70,7 @@ def on_screen(catalogue: LabCatalogue, view: View) -> str:
 
 
 def on_paper(catalogue: LabCatalogue) -> str:
-    """Return the same tables in Markdown."""
+    """Return the same tables as Markdown."""
     parts = [f"## {part.title}\n\n{markdown.table(part.rows)}" for part in sections(catalogue)]
     return "\n\n".join(([NOTE] if catalogue.faults else []) + parts) + "\n"
 
@@ -94,7 +94,7 @@ def sections(catalogue: LabCatalogue) -> Iterator[CatalogueSection]:
 
 
 def in_numbers(text: str, amount: FaultStrength) -> str:
-    """Return a title or a story with its strength and its onset as numbers.
+    """Return a title or description with its strength and onset as numbers.
 
     >>> in_numbers("From the onset on the rate is `strength` times the healthy one.", FaultStrength(onset=150, strength=1e-5))
     'From step 150 on the rate is 0.00001 times the healthy one.'

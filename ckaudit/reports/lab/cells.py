@@ -1,4 +1,4 @@
-"""The tables of a score as rows of cells, the same on a screen and on paper."""
+"""The tables of a score as rows of cells, the same for screen and Markdown."""
 
 from collections.abc import Iterator
 
@@ -20,13 +20,13 @@ Table = list[tuple[str, ...]]
 
 
 def legend(score: Score) -> Iterator[str]:
-    """Yield what the columns mean; where there is no table of faults, only what its numbers share with others."""
+    """Yield what the columns mean; without a table of faults, only what also applies to the other tables."""
     yield from LEGEND if any(board.faults for board in score.boards) else ()
     yield BRACKETS
 
 
 def no_fault(score: Score, board: Board) -> str:
-    """Return the sentence that stands in place of the table of faults."""
+    """Return the sentence that replaces the table of faults."""
     if board.outcomes:
         return "no fault that has a consequence is recorded yet"
     asked = any(name.rpartition(".")[0] in faults() for name in score.missing)
@@ -46,18 +46,18 @@ def percent(share: Share, *, interval: bool = True) -> str:
 
 
 def summary(board: Board, *, interval: bool = True) -> Table:
-    """Return the heading, a line of all faults, and one of each group."""
+    """Return the heading, a line for all faults, and one for each group."""
     return [HEAD, *(_line(faults, interval=interval) for faults in (board.all, *board.groups))]
 
 
 def each_fault(board: Board) -> Table:
-    """Return the heading and a line of each fault, with what is named in place of its truth."""
+    """Return the heading and a line for each fault, with what was named instead of its truth."""
     lines = [(*_line(fault, interval=False), ", ".join(fault.causes)) for fault in board.faults]
     return [(*HEAD, "first cause where wrong"), *lines]
 
 
 def healthy(board: Board) -> Table:
-    """Return shares of healthy runs, faults without consequence, and the baseline."""
+    """Return the shares for healthy runs, faults without consequences, and the baseline."""
     rows: Table = (
         [("healthy runs", "none recorded")]
         if not board.controls
@@ -79,7 +79,7 @@ def healthy(board: Board) -> Table:
 
 
 def each_run(board: Board) -> Table:
-    """Return the heading and a line of each run of a fault: what was said of it, and the truth."""
+    """Return the heading and a line for each run with a fault: what was reported, and the truth."""
     lines = [
         (f"{outcome.name}.{outcome.seed}", _detected_word(outcome), outcome.cause or "-", outcome.truth)
         for outcome in board.outcomes
@@ -88,7 +88,7 @@ def each_run(board: Board) -> Table:
 
 
 def flagged(board: Board) -> Table:
-    """Return the heading and a line of each healthy run that something was found in, with the rules that found it."""
+    """Return the heading and a line for each healthy run with findings, and the rules that found them."""
     ill = [control for control in board.controls if control.grave or control.sev2]
     lines = [
         (f"{outcome.name}.{outcome.seed}", ", ".join(outcome.grave) or "-", ", ".join(outcome.sev2) or "-") for outcome in ill
@@ -97,17 +97,17 @@ def flagged(board: Board) -> Table:
 
 
 def alarms(board: Board) -> Table:
-    """Return the rules that find something in healthy runs, and in how many."""
+    """Return the rules that find something in healthy runs, and in how many runs."""
     return [(rule, str(count)) for rule, count in board.healthy.rules.items()]
 
 
 def peers(board: Board, *, interval: bool = True) -> Table:
-    """Return the heading and a line of each tool."""
+    """Return the heading and a line for each tool."""
     return [PEER_HEAD, *(_peer(peer, interval=interval) for peer in board.peers)]
 
 
 def log_alone(board: Board) -> Table:
-    """Return a column for each tool that reads a log, ours first, and a row for each measure."""
+    """Return a table with a column for each tool that reads a log, ours first, and a row for each measure."""
     tools = [peer for peer in board.peers if peer.reads == "log" and peer.runs == board.peers[0].runs]
     rows = (
         ("any alarm", [tool.flagged for tool in tools]),

@@ -1,4 +1,4 @@
-"""What a drill comes to, on a screen and on paper: a line for each fault, and what to do about those that were missed."""
+"""The result of a drill, on a screen and in Markdown: a line for each fault, and what to do about missed ones."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ NOT_SEEN = "no check waits for a line of yours: a gap of ckaudit, please report 
 
 
 def on_screen(report: DrillReport, view: View) -> str:
-    """Return the summary, the table, and what is to be said of what was not found."""
+    """Return the summary, the table, and remarks on what was not found."""
     width = room(view)
     colour = "ok" if report.is_clean else "sev1"
     blocks = [
@@ -40,7 +40,7 @@ def on_screen(report: DrillReport, view: View) -> str:
 
 
 def on_paper(report: DrillReport, _view: View) -> str:
-    """Return the same in Markdown."""
+    """Return the same as Markdown."""
     blocks = [f"### {prose(summary(report))}", escaped(about(report))]
     if report.faults:
         blocks += [markdown_table(cells(report)), prose(LEGEND)]
@@ -50,7 +50,7 @@ def on_paper(report: DrillReport, _view: View) -> str:
 
 
 def summary(report: DrillReport) -> str:
-    """Return how many of the faults with an effect were found, and whether the healthy trainings were left alone."""
+    """Return how many of the faults with an effect were found, and whether the healthy trainings had no findings."""
     found_faults, missed = report.of("found"), report.of("missed")
     felt = len(found_faults) + len(missed)
     alarms = sum(bool(healthy.findings) for healthy in report.healthy)
@@ -59,7 +59,7 @@ def summary(report: DrillReport) -> str:
 
 
 def about(report: DrillReport) -> str:
-    """Return what was trained, in one sentence."""
+    """Return one sentence on what was trained."""
     trainings = len(report.healthy) + len(report.faults)
     return f"{trainings} trainings of {report.steps} steps, sudden faults at step {report.onset}: {shown_command(report.command)}"
 
@@ -79,7 +79,7 @@ def _cells(fault: FaultOutcome) -> tuple[str, str, str]:
 
 
 def sections(report: DrillReport) -> Iterator[tuple[str, list[str]]]:
-    """Yield what is to be said besides the table, each part with its title."""
+    """Yield what there is to say besides the table, each part with its title."""
     if flagged := [healthy for healthy in report.healthy if healthy.findings]:
         yield (
             "Found in a healthy training: it is so, or it is a false alarm to be reported (--bundle FILE)",
@@ -124,12 +124,12 @@ def _remarks(report: DrillReport) -> Iterator[str]:
         yield f"the one line that would let most of the open vital checks judge: {report.to_judge_more}"
 
 
-# The faults there are.
+# The available faults.
 KINDS_HEAD = ("fault", "usual", "comes", "cause to be named", "what is done")
 
 
 def catalogue(format: str, view: View) -> str:  # noqa: A002  what the option is called
-    """Return the faults of a drill as "terminal", "json" or "markdown"."""
+    """Return the faults that a drill can inject as "terminal", "json" or "markdown"."""
     if format == "json":
         return dumps({"faults": [{"name": name, **msgspec.to_builtins(kind)} for name, kind in KINDS.items()]})
     rows = [

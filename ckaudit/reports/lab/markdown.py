@@ -1,4 +1,4 @@
-"""A score as Markdown: what stands in `docs/benchmark.md`."""
+"""A score as Markdown: the content of `docs/benchmark.md`."""
 
 from collections.abc import Iterator
 
@@ -52,12 +52,12 @@ def _board(score: Score, board: Board) -> Iterator[str]:
 
 
 def table(rows: cells.Table) -> str:
-    """Return a table of Markdown; the first row is its heading."""
+    """Return a Markdown table; the first row is its heading."""
     lines = [f"| {' | '.join(text(cell) for cell in row)} |" for row in rows]
     return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
 
 
-# What the log alone tells: our auditor and others on one and the same log, as a part of `docs/benchmark.md`.
+# What the log alone shows: our auditor and others on the same log, as a part of `docs/benchmark.md`.
 ABOUT_LOGS = (
     "The same runs, of which every tool is given the same file: steps and times, training and held-out loss, learning rate, "
     "gradient norm, step time, tokens per second and the loader's wait. No checkpoint, no `run.json`, no hashes, nothing of the "
@@ -73,7 +73,7 @@ LOG_LEGEND = (
 
 
 def log_alone(score: Score) -> str:
-    """Return a table for each split, and the faults that the log alone shows and does not show."""
+    """Return a table for each split, and the faults that the log alone does and does not show."""
     parts = [part for board in score.boards for part in _board_of_logs(board)]
     parts.append("\n".join(f"- {text(line)}" for line in LOG_LEGEND))
     return "\n\n".join([*parts, *missing(score)]) + "\n"

@@ -1,4 +1,4 @@
-"""A score on a screen: all and by group, healthy runs, other tools; each fault where everything is asked for."""
+"""A score on a screen: totals and groups, healthy runs, other tools; in verbose mode each fault."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -9,7 +9,7 @@ from ckaudit.reports.terminal.screen_text import columns, pad, paint, paragraph,
 from ckaudit.reports.view import View
 
 MAX_NAMES = 8  # names of a list
-SENTENCE_COLUMNS, NAMES_COLUMNS = 24, 16  # columns that sentences and lists of names keep while others can give way
+SENTENCE_COLUMNS, NAMES_COLUMNS = 24, 16  # minimum width of sentences and lists of names while others can shrink
 
 
 def render(score: Score, view: View) -> str:
@@ -42,7 +42,7 @@ def _board(score: Score, board: Board, view: View, width: int) -> Iterator[list[
 
 
 def _fitting(make: Callable[..., cells.Table], board: Board, view: View, width: int) -> list[str]:
-    """Return a table with intervals where there is room for them, else without."""
+    """Return a table, with intervals if there is room for them."""
     rows = make(board)
     fits = total(widths(rows, width, {})) <= width
     return table(rows if fits else make(board, interval=False), width, view, min_widths={})
@@ -61,14 +61,14 @@ def _not_scored(score: Score, view: View, width: int) -> Iterator[str]:
             yield from wrap(printable(f"{len(named)} {what}: {listed}{more}", view), width)
 
 
-# Rows of cells in columns that fit a width: long cells are wrapped; where that is not enough, columns go on below.
+# Rows of cells in columns that fit a width: long cells are wrapped; if that is not enough, columns continue below.
 GAP = 2
-MIN_COLUMNS = 10  # columns that no cell is wrapped below
+MIN_COLUMNS = 10  # the minimum width of a wrapped cell
 Row = Sequence[str]
 
 
 def room(view: View) -> int:
-    """Return how many columns there are to draw on."""
+    """Return how many columns are available."""
     return view.columns(60, 130)
 
 
@@ -78,12 +78,12 @@ def table(rows: Sequence[Row], width: int, view: View, *, min_widths: Mapping[in
     Args:
         rows: Cells; all rows have the same number.
         width: Columns of the screen.
-        view: How it is drawn.
-        min_widths: Columns whose cells may be wrapped, and how wide they stay while others can give way.
-        heading: Whether the first row is one, shown bold.
+        view: How to draw it.
+        min_widths: Columns whose cells may be wrapped, and their minimum width while others can shrink.
+        heading: Whether the first row is a heading, shown bold.
     """
     wide = widths(rows, width, min_widths)
-    if total(wide) > width:  # it goes on below, where there is room again
+    if total(wide) > width:  # the table continues below, where there is room again
         wide = [min(column, width - GAP - wide[0]) for column in widths(rows, width, {})]
     lines: list[str] = []
     for block in _blocks(wide, width):
@@ -95,7 +95,7 @@ def table(rows: Sequence[Row], width: int, view: View, *, min_widths: Mapping[in
 
 
 def widths(rows: Sequence[Row], width: int, min_widths: Mapping[int, int]) -> list[int]:
-    """Return how wide each column is: as its longest cell, or less where it may be, down to `MIN_COLUMNS`."""
+    """Return the width of each column: that of its longest cell, or less if allowed, down to `MIN_COLUMNS`."""
     wide = [max(map(columns, column)) for column in zip(*rows, strict=True)]
     while min_widths and total(wide) > width:
         spare = {column: wide[column] - enough for column, enough in min_widths.items()}
@@ -109,7 +109,7 @@ def widths(rows: Sequence[Row], width: int, min_widths: Mapping[int, int]) -> li
 
 
 def total(wide: Sequence[int]) -> int:
-    """Return how wide a table is that has such columns."""
+    """Return the width of a table with such columns."""
     return sum(wide) + GAP * (len(wide) - 1)
 
 
@@ -121,7 +121,7 @@ def wrapped(row: Row, wide: Sequence[int], view: View) -> list[str]:
 
 
 def _blocks(wide: Sequence[int], width: int) -> Iterator[list[int]]:
-    """Yield the columns that are shown side by side; the first one, which names the rows, stands before each block."""
+    """Yield the columns that are shown side by side; the first, which names the rows, is repeated in each block."""
     block = [0]
     for column in range(1, len(wide)):
         if len(block) > 1 and total([wide[place] for place in (*block, column)]) > width:

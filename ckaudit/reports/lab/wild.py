@@ -1,4 +1,4 @@
-"""The score of a drawing of the wild split, on a screen and on paper."""
+"""The score of a drawing of the wild split, on a screen and in Markdown."""
 
 from collections.abc import Iterator, Sequence
 
@@ -55,7 +55,7 @@ def cells(heading: str, rows: Sequence[FormRow], *, interval: bool = False) -> T
 
 
 def lead_cells(heading: str, rows: Sequence[LeadRow]) -> Table:
-    """Return the heading and a line of foresight for each row."""
+    """Return the heading and a line for each row with its lead times."""
 
     def cell(share: Share) -> str:
         return percent(share) + (f" of {share.of}" if share.of else "")
@@ -69,7 +69,7 @@ def lead_cells(heading: str, rows: Sequence[LeadRow]) -> Table:
 
 
 def on_screen(score: WildScore, view: View) -> str:
-    """Return the tables of a drawing by form and, where everything is asked for, by fault and family."""
+    """Return the tables of a drawing by form and, in verbose mode, by fault and family."""
     width = room(view)
     lines = [paint(f"{score.split}, seed {score.seed}: {score.draws} draws", "bold", view), ""]
     tables = [("form", score.forms)] + ([("fault", score.faults), ("family", score.families)] if view.verbose else [])
@@ -138,7 +138,7 @@ def _partings(score: PairScore) -> Iterator[str]:
 
 
 def pairs_on_screen(score: PairScore, view: View) -> str:
-    """Return the table of a drawing of groups and, where everything is asked for, what was called wrong."""
+    """Return the table of a drawing of groups and, in verbose mode, what was judged wrongly."""
     width = room(view)
     lines = [paint(f"{score.split}, seed {score.seed}: {score.groups} groups", "bold", view), ""]
     lines += [*table(pair_cells(score), width, view, min_widths={}), ""]

@@ -1,4 +1,4 @@
-"""The first page of a report as one SVG: verdict, loss, three small pictures, the first cause, what could not be judged."""
+"""The first page of a report as one SVG: verdict, loss, three small charts, the first cause, what could not be judged."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,15 +20,15 @@ LINE = 19  # of text, in pixels
 
 LETTERS = 128  # of a line of text
 
-SIGNATURE = "<!-- ckaudit report -->"  # by this a file is known as ours; neither SVG nor Markdown shows it
+SIGNATURE = "<!-- ckaudit report -->"  # identifies a file as ours; neither SVG nor Markdown shows it
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 
-NONCHARACTERS = re.compile("[\ufffe\uffff]")  # the only ones left that XML 1.0 forbids (section 2.2)
+NONCHARACTERS = re.compile("[\ufffe\uffff]")  # the only remaining characters that XML 1.0 forbids (section 2.2)
 
 
 def run_names(subjects: Sequence[str]) -> list[str]:
-    """Return what runs are called on a page: the last parts of their paths, where these differ.
+    """Return the names of runs on a page: the last parts of their paths, as far as they differ.
 
     >>> run_names(["runs/a", "runs/b"]), run_names(["x/a", "y/a"])
     (['a', 'b'], ['x/a', 'y/a'])
@@ -38,7 +38,7 @@ def run_names(subjects: Sequence[str]) -> list[str]:
 
 
 def word_of_comparison(beside: Beside) -> tuple[str, str]:
-    """Return how the second run does against the first in one word, and the sentence without it."""
+    """Return one word on how the second run compares with the first, and the sentence without it."""
     word = beside.word.replace("_", " ")
     _, separator, rest = beside.message.partition(f"{word.capitalize()}: ")
     return word.upper(), rest if separator else beside.message
@@ -48,9 +48,9 @@ def render(report: Report, panels: Panels, *, light: bool = False) -> str:
     """Return the first page as one SVG document.
 
     Args:
-        report: What triage says.
-        panels: The pictures.
-        light: Whether it has light colours alone and no style sheet, for programs that know no variables.
+        report: The triage report.
+        panels: The charts.
+        light: Whether it has only light colours and no style sheet, for programs that do not support variables.
     """
     names = run_names(panels.subjects)
     parts: list[Markup] = []
@@ -75,7 +75,7 @@ def render(report: Report, panels: Panels, *, light: bool = False) -> str:
     return f"{SIGNATURE}\n{NONCHARACTERS.sub('?', with_attributes(whole))}\n"
 
 
-# Text above and below, a line each: what is too long for its lines is cut.
+# Text above and below; text too long for its lines is cut.
 def _head(report: Report, panels: Panels) -> Iterator[tuple[Markup, float]]:
     names = run_names(panels.subjects)
     beside = panels.beside if len(names) > 1 else None

@@ -1,4 +1,4 @@
-"""One chart of curves as SVG that needs no script: axes with round numbers, curves, limits, and what happened as marks."""
+"""One chart of curves as SVG without scripts: axes with round numbers, curves, limits, and events as marks."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -18,47 +18,47 @@ LEFT, RIGHT, BOTTOM = 54, 14, 36
 
 ROW, LANE = 18, 24  # of the legend, and of marks with their numbers above
 
-APART = 17  # pixels between two marks; what lies nearer is one mark with a number
+APART = 17  # pixels between two marks; closer ones become one mark with a number
 
-ROOMY = 500  # pixels from which on the legend begins where the curves do
+ROOMY = 500  # minimum width in pixels for a legend that begins where the curves do
 
-FEW = 40  # points of a curve at most that each get a dot
+FEW = 40  # maximum points of a curve for which each gets a dot
 
 COLOURS, DASHES = 6, 4
 
-LONG, MILLION = 1e4, 1e6  # values between them are told in thousands
+LONG, MILLION = 1e4, 1e6  # values between these are written in thousands
 
 
 class MarkCluster(NamedTuple):
-    """Marks that share a place in the picture: the first stands where its step is."""
+    """Marks that share a place in the chart, which is that of the first mark."""
 
     x: float
     marks: tuple[Mark, ...]
 
 
 class PlotArea(NamedTuple):
-    """Where the curves are drawn."""
+    """The area in which the curves are drawn."""
 
     x: Scale
     y: Scale
 
 
 class LegendEntry(NamedTuple):
-    """One entry of the legend: its sign, and its words."""
+    """One entry of the legend: its sign and its words."""
 
     sign: str
     words: str
 
 
 def plot(chart: Chart, width: int, height: int, *, subjects: Sequence[str] = (), names: bool = True) -> Markup:
-    """Return a chart as parts of a picture of this size, its corner at the origin.
+    """Return a chart of this size as parts of a picture, with its corner at the origin.
 
     Args:
         chart: Curves over steps.
-        width: Pixels.
-        height: Pixels, legend and lanes included.
-        subjects: Names of the runs; of two, a colour each instead of one for each curve.
-        names: Whether the runs stand in the legend.
+        width: Width in pixels.
+        height: Height in pixels, including legend and lanes.
+        subjects: Names of the runs; two runs get one colour each, instead of one for each curve.
+        names: Whether the legend shows the runs.
     """
     legend = list(_legend(chart, subjects, names=names, marked=width >= ROOMY or names))
     rows = _laid_out(legend, width)
@@ -96,7 +96,7 @@ def _frame(chart: Chart, width: int, height: int, top: float) -> PlotArea:
 
 
 def _axes(chart: Chart, frame: PlotArea, width: int) -> Iterator[Markup]:
-    """Yield grid lines, numbers and names of both axes."""
+    """Yield the grid lines, numbers and names of both axes."""
     x, y = frame
     for value in y.ticks(max(3, int((y.start - y.end) / 34))):
         at = f"{y(value):.1f}"
@@ -114,12 +114,12 @@ def _axes(chart: Chart, frame: PlotArea, width: int) -> Iterator[Markup]:
 
 
 def _value_text(value: float, *, log: bool) -> str:
-    """Return a tick of the values: long thousands are short, or they would reach the name of the axis."""
+    """Return the text of a tick on the value axis; long thousands are shortened so that they do not reach the axis name."""
     return f"{value / 1e3:g}k" if LONG <= abs(value) < MILLION else tick_text(value, powers=log)
 
 
 def _limits(chart: Chart, frame: PlotArea) -> Iterator[Markup]:
-    """Yield limits and baselines as broken lines, each with its name where no other is near."""
+    """Yield limits and baselines as dashed lines, each with its name if no other is near."""
     named: list[float] = []
     for words, value in chart.lines:
         if finite(value) is None or not frame.y.has(float(value)):
@@ -128,14 +128,14 @@ def _limits(chart: Chart, frame: PlotArea) -> Iterator[Markup]:
         yield tag("line", x1=LEFT, x2=f"{frame.x.end:.1f}", y1=f"{at:.1f}", y2=f"{at:.1f}", class_="limit")
         if all(abs(at - other) > 13 for other in named):
             letters = int((frame.x.end - LEFT) / LETTER)
-            below = -4 if at - frame.y.end > 20 else 13  # at the top there is no room above
+            below = -4 if at - frame.y.end > 20 else 13  # at the top there is no room above the line
             yield tag("text", shortened(words, letters), x=f"{frame.x.end - 3:.1f}", y=f"{at + below:.1f}", class_="end halo")
             named.append(at)
 
 
-# What happened: marks in a lane above the curves, and a thin line down through them.
+# Events: marks in a lane above the curves, and a thin line down through the curves.
 def clusters(marks: Sequence[Mark], x: Scale) -> list[MarkCluster]:
-    """Return marks by place, those nearer than a mark is wide together."""
+    """Return marks by place; marks closer than their width share a cluster."""
     mark_clusters: list[MarkCluster] = []
     for mark in sorted(marks, key=lambda mark: mark.step):
         at = x(float(mark.step))
@@ -147,7 +147,7 @@ def clusters(marks: Sequence[Mark], x: Scale) -> list[MarkCluster]:
 
 
 def gravest(marks: Sequence[Mark]) -> Mark:
-    """Return the gravest of some marks, the first of equals."""
+    """Return the most severe mark, the first if several are equal."""
     return min(marks, key=lambda mark: SEVERITIES.index(mark.severity) if mark.severity in SEVERITIES else len(SEVERITIES))
 
 
@@ -175,7 +175,7 @@ def _lane(mark_clusters: Sequence[MarkCluster], middle: float, frame: PlotArea) 
 
 
 def cluster_text(cluster: MarkCluster) -> str:
-    """Return what a cluster holds, findings by their codes: their sentences stand in the list of findings."""
+    """Return what a cluster contains; findings by their codes, because their sentences are in the list of findings."""
     steps = sorted({mark.step for mark in cluster.marks})
     when = f"step {steps[0]:,}" if len(steps) == 1 else f"steps {steps[0]:,} to {steps[-1]:,}"
     what = list(dict.fromkeys(mark.code or mark.text for mark in cluster.marks))
@@ -190,9 +190,9 @@ def _diamond(x: float, middle: float) -> str:
     return f"M{x:.1f} {middle - 4:.1f}l5 5l-5 5l-5 -5z"
 
 
-# A curve: parts between what is missing, dots where there are few, and crosses where it was recorded but is not finite.
+# A curve: parts between missing values, dots if there are few, and crosses for recorded values that are not finite.
 def style(chart: Chart, trace: Trace, runs: int) -> tuple[int, int]:
-    """Return the numbers of a curve's colour and of its dashes: of two runs the colour says which, else the dashes are plain."""
+    """Return the numbers of a curve's colour and dashes; for two runs the colour identifies the run, the dashes the curve."""
     names = list(dict.fromkeys(trace.name for trace in chart.traces))
     place = names.index(trace.name)
     return (trace.run, place % DASHES) if runs > 1 else (place % COLOURS, place // COLOURS % DASHES)
@@ -231,7 +231,7 @@ def _unbroken(placed: Sequence[tuple[float, float] | None]) -> list[list[tuple[f
 
 
 def _not_finite(trace: Trace, frame: PlotArea) -> Iterator[Markup]:
-    """Yield a cross at the first of each row of values that are not finite, and a bar at the top for as long as they last."""
+    """Yield a cross at the first of each series of non-finite values, and a bar at the top for as long as they last."""
     values = [(float(step), finite(value)) for step, value in zip(trace.x, trace.y, strict=True) if value is not None]
     broken = [value is None for _, value in values]
     edges = [place for place, (before, now) in enumerate(pairwise([False, *broken, False])) if before != now]
@@ -241,7 +241,7 @@ def _not_finite(trace: Trace, frame: PlotArea) -> Iterator[Markup]:
         yield tag("path", d=f"M{first - 4:.1f} {top - 4:.1f}l8 8m0 -8l-8 8M{first:.1f} {top:.1f}H{last:.1f}", class_="broken")
 
 
-# The legend: rows of entries above the picture.
+# The legend: rows of entries above the chart.
 def _legend(chart: Chart, subjects: Sequence[str], *, names: bool, marked: bool) -> Iterator[LegendEntry]:
     traces = list({trace.name: trace for trace in chart.traces}.values())
     if len(subjects) > 1:
@@ -259,7 +259,7 @@ def _legend(chart: Chart, subjects: Sequence[str], *, names: bool, marked: bool)
 
 
 def _laid_out(legend: Sequence[LegendEntry], width: int) -> list[tuple[int, float]]:
-    """Return row and place of each entry."""
+    """Return the row and place of each entry."""
     left = float(LEFT if width >= ROOMY else 4)
     row, x, placed = 0, left, []
     letters = int((width - LEFT - RIGHT - 30) / LETTER)
@@ -286,7 +286,7 @@ def _entries(legend: Sequence[LegendEntry], rows: Sequence[tuple[int, float]]) -
 
 
 def shortened(words: str, max_letters: int) -> str:
-    """Return words cut in their middle to at most `max_letters` letters.
+    """Return words shortened in the middle to at most `max_letters` letters.
 
     >>> shortened("blocks.11.attention.weight", 15)
     'blocks.…weight'
@@ -298,7 +298,7 @@ def shortened(words: str, max_letters: int) -> str:
 
 
 def described(chart: Chart, subjects: Sequence[str] = ()) -> str:
-    """Return a sentence on what a picture shows, for readers who do not see it."""
+    """Return a sentence that describes the chart, for readers who cannot see it."""
     parts = [_described(trace, subjects) for trace in chart.traces[:8]]
     findings, events = len(_of_findings(chart.marks)), len(_of_events(chart.marks))
     marked = [plural(findings, "finding")] * bool(findings) + [plural(events, "event")] * bool(events)

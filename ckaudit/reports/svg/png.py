@@ -1,4 +1,4 @@
-"""The first page of a report as PNG, for a chat that shows no SVG: drawn by resvg, which comes with the extra `png`."""
+"""The first page of a report as PNG, for chats that cannot show SVG: rendered by resvg, from the extra `png`."""
 
 from ckaudit.contract.schema.panels import Panels
 from ckaudit.contract.schema.report import Report
@@ -8,11 +8,11 @@ from ckaudit.reports.svg.picture import render as as_svg
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"  # PNG specification, third edition, section 5.2
 
-ZOOM = 2  # pixels of the screen for one of the picture, so that small letters are sharp
+ZOOM = 2  # screen pixels per pixel of the picture, so that small letters are sharp
 
 
 def check_installed() -> None:
-    """Raise `CkauditError` where what draws a PNG is not installed."""
+    """Raise `CkauditError` if the PNG renderer is not installed."""
     try:
         import resvg_py  # noqa: F401  whether it is there is the question
     except ModuleNotFoundError:
@@ -24,7 +24,7 @@ def render(report: Report, panels: Panels) -> bytes:
     """Return the first page as PNG, in light colours.
 
     Raises:
-        CkauditError: Where resvg is not installed.
+        CkauditError: If resvg is not installed.
     """
     check_installed()
     from resvg_py import svg_to_bytes

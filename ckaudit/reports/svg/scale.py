@@ -1,4 +1,4 @@
-"""Scales of a picture: where a value lies, and at which round numbers an axis has its ticks."""
+"""Scales of a chart: the place of each value, and the round numbers at which an axis has ticks."""
 
 import math
 import sys
@@ -6,30 +6,30 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 ROUND = (1, 2, 5)
-MANY = 20  # numbers: of what is told apart by none of so many, one is enough
+MANY = 20  # ticks: beyond this many, no smaller step is tried if only one round number fits
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
-FAR_EXPONENT = 4  # from here on powers of ten are written as such
+FAR_EXPONENT = 4  # from here on, powers of ten are written as such
 
-LONGEST = 6  # letters of a fraction: more would reach the name of the axis
+LONGEST = 6  # letters of a fraction: more would reach the axis name
 
-FARTHEST = 300.0  # power of ten that is still drawn
+FARTHEST = 300.0  # largest power of ten that is drawn
 
 FLAT = 1e-3  # of a value
 
-NEAR = 0.2  # of the span: a limit that lies farther outside of the values is not drawn, for they would lie flat
+NEAR = 0.2  # of the span: a limit farther outside the values is not drawn, because it would flatten them
 
 
 class Scale(NamedTuple):
-    """From values to places: linear, or by powers of ten.
+    """Maps values to places: linear or logarithmic.
 
     Attributes:
         low: Value at the start.
         high: Value at the end.
         start: Place of the lowest value.
-        end: Place of the highest.
-        log: Whether places go by powers of ten.
+        end: Place of the highest value.
+        log: Whether the scale is logarithmic.
     """
 
     low: float
@@ -48,14 +48,14 @@ class Scale(NamedTuple):
         return self.low <= value <= self.high
 
     def ticks(self, count: int, *, whole: bool = False) -> list[float]:
-        """Return about `count` round numbers on the scale, whole ones where they count steps."""
+        """Return about `count` round numbers on the scale; integers if they count steps."""
         if self.log:
             return _decades(self.low, self.high, count)
         return _round_numbers(self.low, self.high, count, apart=1.0 if whole else 0.0)
 
 
 def part_of(value: float, low: float, high: float) -> float:
-    """Return which part of the way from `low` up to `high` a value is at; of no way, 0.
+    """Return the position of a value between `low` and `high` as a fraction; 0 if the two are equal.
 
     >>> part_of(1.5e308, -1.5e308, 1.5e308), part_of(1e-323, 0.0, 1e-323), part_of(2.0, 2.0, 2.0)
     (1.0, 1.0, 0.0)
@@ -68,7 +68,7 @@ def part_of(value: float, low: float, high: float) -> float:
 
 
 def _size(value: float, *, log: bool) -> float:
-    """Return how far along its axis a value is; at the ends of what floats can hold differences would be none."""
+    """Return the position of a value on its axis: the value or its logarithm, clamped so that differences stay finite."""
     if log:
         return math.log10(min(max(value, 10**-FARTHEST), 10**FARTHEST))
     return min(max(value, -(10**FARTHEST)), 10**FARTHEST)
@@ -77,7 +77,7 @@ def _size(value: float, *, log: bool) -> float:
 def fitted(
     values: Sequence[float], lines: Iterable[float], start: float, end: float, *, log: bool, margin: float = 0.05
 ) -> Scale:
-    """Return the scale of some values, and of the limits that lie near them, with a margin at both ends."""
+    """Return the scale for some values and nearby limits, with a margin at both ends."""
     sizes = [_size(value, log=log) for value in values if value > 0 or not log]
     low, high = (min(sizes), max(sizes)) if sizes else (0.0, 1.0)
     span = high - low or abs(high) or 1.0
@@ -88,33 +88,33 @@ def fitted(
         if low - NEAR * span <= (size := _size(value, log=log)) <= high + NEAR * span
     ]
     low, high = min([low, *near]), max([high, *near])
-    alike = 0.01 if log else FLAT * max(abs(low), abs(high))  # what differs by less is drawn flat
+    alike = 0.01 if log else FLAT * max(abs(low), abs(high))  # smaller differences are drawn flat
     rim = max(margin * (high - low), alike) or 1.0
     bottom, top = low - rim, high + rim
     if log:
         return Scale(10 ** max(bottom, -FARTHEST), 10 ** min(top, FARTHEST), start, end, log)
-    return Scale(max(0.0, bottom) if low >= 0 else bottom, top, start, end)  # what is not negative has no room below zero
+    return Scale(max(0.0, bottom) if low >= 0 else bottom, top, start, end)  # nonnegative values have no room below zero
 
 
 def _round_numbers(low: float, high: float, count: int, *, apart: float = 0.0) -> list[float]:
-    """Return multiples of 1, 2 or 5 times a power of ten, so far apart at least.
+    """Return multiples of 1, 2 or 5 times a power of ten, at least this far apart.
 
     >>> _round_numbers(0.3, 3.4, 5)
     [1, 2, 3]
     >>> _round_numbers(2.4975, 2.5045, 3)
     [2.498, 2.5, 2.502, 2.504]
     """
-    rough = max((high - low) / max(1, count), apart, sys.float_info.min)  # less than that has no logarithm
+    rough = max((high - low) / max(1, count), apart, sys.float_info.min)  # smaller values have no logarithm
     power = math.floor(math.log10(rough))
     step = next(part * 10.0**at for at in (power, power + 1) for part in ROUND if part * 10.0**at >= rough * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    if first >= last and not apart and count < MANY:  # one number tells nothing of how far apart values are
+    if first >= last and not apart and count < MANY:  # a single number does not show how far apart values are
         return _round_numbers(low, high, 2 * count)
     return [_whole(float(f"{place * step:.12g}")) for place in range(first, last + 1)]
 
 
 def _decades(low: float, high: float, count: int) -> list[float]:
-    """Return at most `count` powers of ten, evenly chosen; within few decades twice and five times each as well.
+    """Return at most `count` powers of ten, evenly chosen; across few decades also twice and five times each.
 
     >>> _decades(2, 40, 6), _decades(1e-9, 1.0, 4)
     ([2, 5, 10, 20], [1e-09, 1e-06, 0.001, 1])
@@ -133,11 +133,11 @@ def _whole(value: float) -> float:
 
 
 def tick_text(value: float, *, powers: bool = True) -> str:
-    """Return a tick as it is written: far powers of ten as such, and thousands with a comma.
+    """Return the text of a tick: very large or small powers of ten as powers, and thousands with a comma.
 
     Args:
-        value: Where the tick stands.
-        powers: Whether a power of ten is written as one; on a linear axis it stands beside numbers that are none.
+        value: The value of the tick.
+        powers: Whether powers of ten are written as such; on a linear axis they are next to other numbers.
 
     >>> tick_text(0.001), tick_text(1e-9), tick_text(2000), tick_text(1_500_000), tick_text(5e-7), tick_text(0.00145)
     ('0.001', '10⁻⁹', '2,000', '1.5 M', '5e-7', '1.45e-3')

@@ -1,4 +1,4 @@
-"""The first picture of a tab as SVG, of curves, of bars or of a map: it is seen while the charting library is on its way."""
+"""The first chart of a tab as SVG, of curves, bars or a map: shown while the charting library is loading."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,24 +20,24 @@ WIDTH, HEIGHT = 440, 300
 
 POINTS = 160  # of a curve
 
-PLACES = 40  # bars, or rows of a map: more are too small to be read
+PLACES = 40  # bars, or rows of a map: more would be too small to read
 
-NAMES, FOOT = 150, 20  # pixels left of bars and maps, and below them
+NAMES, FOOT = 150, 20  # pixels to the left of bars and maps, and below them
 
 ROW = 13  # pixels of a row
 
 SHADES = ("#440154", "#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#fde725")
-"""Viridis in nine steps (Nunez et al. 2018), as in the pictures that follow."""
+"""Viridis in nine steps (Nunez et al. 2018), as in the charts that replace it."""
 
 Cell = Number | str | None
 
 
 def static_chart(chart: Chart, names: Sequence[str]) -> Markup:
-    """Return a picture without a script; empty for histograms and sampled matrices, which need controls.
+    """Return a chart without a script; empty for histograms and sampled matrices, which need controls.
 
     Args:
-        chart: What is drawn.
-        names: Of the runs.
+        chart: The chart to draw.
+        names: Names of the runs.
     """
     height, inside = HEIGHT, Markup("")
     if chart.shape == "lines" and chart.traces:
@@ -52,7 +52,7 @@ def static_chart(chart: Chart, names: Sequence[str]) -> Markup:
 
 
 def _light(chart: Chart) -> Chart:
-    """Return the curves of the left axis with fewer points, every spike among them; its marks stay."""
+    """Return the curves of the left axis with fewer points but every spike; its marks are kept."""
     return replace(chart, traces=[_few_points(trace) for trace in chart.traces if trace.axis == "left"] or chart.traces)
 
 
@@ -69,7 +69,7 @@ def _scaled(value: Cell, *, log: bool) -> float | None:
     return math.log10(at) if at > 0 else None
 
 
-# Bars lie: a row for each place, of two runs a bar each.
+# Horizontal bars: a row for each place, with one bar per run.
 def _bars(chart: Chart, *, both: bool) -> tuple[Markup, int]:
     places = [str(place) for place in chart.traces[0].x[:PLACES]]
     known = [at for trace in chart.traces for value in trace.y[:PLACES] if (at := _scaled(value, log=chart.log)) is not None]
@@ -98,7 +98,7 @@ def _row_names(names: Sequence[str], tall: float) -> Iterator[Markup]:
         yield tag("text", shortened(name, 21), x=NAMES - 6, y=f"{(place + 0.5) * tall + 4:.1f}", class_="end")
 
 
-# A map: the cells of each shade are one path, so that a thousand cells are few letters.
+# A map: the cells of each shade form one path, so that a thousand cells need few letters.
 def _map(chart: Chart, matrix: Matrix) -> tuple[Markup, int]:
     rows, tall = len(matrix.values[:PLACES]), max(ROW, 130 // len(matrix.values))
     wide = (WIDTH - NAMES - 10) / max(1, len(matrix.columns))
@@ -120,7 +120,7 @@ def _map(chart: Chart, matrix: Matrix) -> tuple[Markup, int]:
 
 
 def _shade(value: Cell, low: float, high: float, *, log: bool) -> str:
-    """Return the colour of a cell, or how it is called where it is no finite number."""
+    """Return the colour of a cell, or the name of its state if it is not a finite number."""
     at = _scaled(value, log=log)
     if at is None:
         return "broken"

@@ -1,4 +1,4 @@
-"""How what is drawn as SVG looks: its style sheet, and the same as attributes, for where a page forbids styles."""
+"""The look of SVG charts: their style sheet, and the same as attributes, for pages that forbid styles."""
 
 import re
 from functools import cache
@@ -16,12 +16,12 @@ CLASSED = re.compile(r'<[^<>]* class="([^"]*)"')
 
 
 def style_sheet() -> str:
-    """Return the styles of all that is drawn as SVG, in light colours and in dark ones."""
+    """Return the styles of all SVG charts, in light and dark colours."""
     return _own_file("colours.css") + _own_file("picture.css")
 
 
 def with_attributes(drawn: str) -> Markup:
-    """Return a picture whose elements have their light looks as attributes; where a style sheet is read, it overrides them.
+    """Return a picture whose elements have the light style as attributes; a style sheet, if used, overrides them.
 
     >>> with_attributes('<path d="M0 0" class="curve c1"/>')
     '<path d="M0 0" class="curve c1" fill="none" stroke-width="1.7" stroke-linejoin="round" stroke="#d55e00"/>'
@@ -42,7 +42,7 @@ def _attributes(classes: str) -> str:
 
 @cache
 def _light_rules() -> list[tuple[set[str], list[tuple[str, str]]]]:
-    """Return which classes an element must have for which looks, in the order of CSS: what names more classes comes later."""
+    """Return the style for each set of classes, in CSS order: rules for more classes come later."""
     light = dict(reversed(DECLARED.findall(_own_file("colours.css"))))  # the first definition of each is the light one
     rules = []
     for selectors, body in RULE.findall(USED.sub(lambda match: light[match[1]], _own_file("picture.css"))):

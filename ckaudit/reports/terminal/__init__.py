@@ -1,4 +1,4 @@
-"""The report on a screen: `validate` as a list of places, everything else as a diagnosis with pictures."""
+"""The report on a screen: `validate` as a list of places, everything else as a diagnosis with charts."""
 
 from ckaudit.contract.schema.report import Report
 from ckaudit.reports.view import PLAIN, View

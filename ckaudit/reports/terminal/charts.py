@@ -18,24 +18,24 @@ UNKNOWN = "\N{MIDDLE DOT}"
 LENGTHS = " ▏▎▍▌▋▊▉█"  # eighths of a cell, from the left
 SHADES, PLAIN_SHADES = LEVELS[1:], ".:-=+*#@"
 DIGITS = re.compile(r"(\d+)")
-DECADES = 2.0  # a wider span is drawn by powers of ten
+DECADES = 2.0  # a wider span is drawn on a logarithmic scale
 
 
 def draw_curve(
     chart: Chart, marks: Sequence[int | None] = (), *, sign: str = "", width: int = 80, height: int = 4, unicode: bool = True
 ) -> list[str]:
-    """Draw a curve; every column shows the highest of its points, so that no spike is lost.
+    """Draw a curve; each column shows the highest of its points, so that no spike is lost.
 
     Args:
         chart: Labels are steps, values (N,); non-finite points are crosses at the top, missing ones are gaps.
-        marks: First step of each cause, marked below by the rank of the cause, from 1; None: not known.
-        sign: Marks these steps instead, which are no causes'.
-        width: Columns at most.
-        height: Rows of the curve.
+        marks: First step of each cause, marked below by the rank of the cause, from 1; None: unknown.
+        sign: Sign to mark these steps with instead, if they do not belong to causes.
+        width: Maximum number of columns.
+        height: Number of rows of the curve.
         unicode: Whether eighths of a cell can be drawn.
 
     Returns:
-        The lines, without title: rows, marks, then least, greatest, last and unit. Without one finite value: a sentence instead.
+        The lines, without title: rows, marks, then lowest, highest, last and unit. Without a finite value: a sentence instead.
     """
     known = [value for value in map(finite, chart.values) if value is not None]
     if not known:
@@ -51,7 +51,7 @@ def draw_curve(
 
 
 def _ends(chart: Chart) -> Iterator[str]:
-    """Yield the lowest, the highest and the last finite value with their steps: of all values, as far as the chart tells them."""
+    """Yield the lowest, highest and last finite value with their steps: of all values, as far as the chart gives them."""
     pairs = zip(map(finite, chart.values), chart.labels, strict=True)
     drawn = [Point(label=step, value=value) for value, step in pairs if value is not None]
     unit = "" if chart.unit == "1" else f" {chart.unit}"
@@ -68,11 +68,11 @@ def _ends(chart: Chart) -> Iterator[str]:
 def sparkline(
     values: Sequence[Number | None], *, width: int, unicode: bool = True, ends: tuple[float, float] | None = None
 ) -> str:
-    """Draw values (N,) in one row of at most `width` columns, each the point farthest from the median around it.
+    """Draw values (N,) in one row of at most `width` columns, each showing the point farthest from the median around it.
 
-    The last value has the last column to itself, and the lowest and the highest are drawn where no column holds both. Where
-    nothing is negative, zero has no bar. What is not finite is a cross, what is not recorded a dot. `ends` are the values
-    at the bottom and at the top, where several lines share a scale; without them, the lowest and the highest.
+    The last value has its own column at the end, and the lowest and the highest are drawn unless one column holds both. If
+    nothing is negative, zero has no bar. A value that is not finite is a cross, one not recorded a dot. `ends` are the values at
+    the bottom and top, for several lines that share a scale; without them, the lowest and the highest.
 
     >>> sparkline([1.0, 2.0, 3.0, 8.0], width=4), sparkline([1.0, 1.0, 1.0, 1.0, 1.0, 0.0], width=3)
     ('▁▂▃█', '██ ')
@@ -92,7 +92,7 @@ def sparkline(
 
 
 def starts(count: int, width: int) -> list[int]:
-    """Return where each column begins that a row of `width` columns deals (N,) values to; the last value has its own.
+    """Return where each column begins if (N,) values are distributed over `width` columns; the last value has its own.
 
     >>> starts(3, 5), starts(7, 4)
     ([0, 1, 2], [0, 2, 4, 6])
@@ -103,7 +103,7 @@ def starts(count: int, width: int) -> list[int]:
 
 
 def _one_of(columns: Sequence[Sequence[Number | None]], place: int, outermost: float) -> Number | None:
-    """Return the value to draw of a column: one not finite, the outermost of all, or the farthest from the median around it."""
+    """Return the value to draw for a column: a non-finite one, the overall extreme, or the farthest from the median around it."""
     recorded = [value for value in columns[place] if value is not None]
     values = [value for value in map(finite, recorded) if value is not None]
     if len(values) < len(recorded):
@@ -115,21 +115,21 @@ def _one_of(columns: Sequence[Sequence[Number | None]], place: int, outermost: f
 
 
 def _level(value: Number | None, low: float, high: float, *, unicode: bool) -> str:
-    """Return one value as a bar of one row."""
+    """Return one value as a bar one row high."""
     if value is None:
         return UNKNOWN if unicode else "-"
     return " " if value == 0 <= low else _stack([value], low, high, 1, unicode=unicode)
 
 
 def _farthest_from_median(values: Sequence[float], around: Sequence[float]) -> float:
-    """Return the value farthest from the median of those around, or 0 where there is none."""
+    """Return the value farthest from the median of those around, or 0 if there is none."""
     ranked = sorted(around)
     median = (ranked[(len(ranked) - 1) // 2] + ranked[len(ranked) // 2]) / 2 if ranked else 0.0
     return max(values, key=lambda value: abs(value - median), default=0.0)
 
 
 def _columns(values: Sequence[Number | None], width: int) -> list[list[Number]]:
-    """Deal (N,) values to columns: as many columns each as fit, or as many values per column as must."""
+    """Distribute (N,) values over columns: as many columns per value as fit, or as many values per column as necessary."""
     count = len(values)
     total = count * max(1, width // count) if count <= width else width
     starts = [place * count // total for place in range(total + 1)]
@@ -138,13 +138,13 @@ def _columns(values: Sequence[Number | None], width: int) -> list[list[Number]]:
 
 
 def _stack(column: list[Number], low: float, high: float, height: int, *, unicode: bool) -> str:
-    """Return one column from top to bottom, a character per row.
+    """Return one column from top to bottom, one character per row.
 
     Args:
-        column: The values that share this column; empty: nothing was recorded.
+        column: The values in this column; empty: nothing was recorded.
         low: Value at the bottom.
         high: Value at the top.
-        height: Rows.
+        height: Number of rows.
         unicode: Whether eighths of a cell can be drawn; without them a cell has three levels.
     """
     if any(finite(value) is None for value in column):
@@ -152,7 +152,7 @@ def _stack(column: list[Number], low: float, high: float, height: int, *, unicod
     if not column:
         return " " * height
     highest = max(value for value in map(finite, column) if value is not None)
-    # One eighth is always drawn: a recorded minimum is not a gap.
+    # At least one eighth is drawn: a recorded minimum is not a gap.
     eighths = 1 + round(part_of(highest, low, high) * (8 * height - 1)) if high > low else 4 * height
     filled = [min(8, max(0, eighths - 8 * row)) for row in range(height)]
     return "".join(LEVELS[part] if unicode else " .:#"[math.ceil(part / 8 * 3)] for part in reversed(filled))
@@ -170,12 +170,12 @@ def _marks(labels: Sequence[str], marks: Sequence[tuple[str, int]], width: int) 
 
 
 def waterfall(chart: Chart, *, width: int = 80, rows: int = 24, unicode: bool = True) -> list[str]:
-    """Draw one bar per block on a logarithmic axis between powers of ten, and what is to be said of a block behind its value.
+    """Draw one bar per block on a logarithmic axis between powers of ten, with a block's remark after its value.
 
     Args:
-        chart: Labels are blocks, values (N,) positive; zero, non-finite and missing values are written out.
-        width: Columns at most.
-        rows: Bars at most; the first, the last, the least, the greatest and some with a remark are always among them.
+        chart: Labels are blocks, values (N,) are positive; zero, non-finite and missing values are written as text.
+        width: Maximum number of columns.
+        rows: Maximum number of bars; the first, last, lowest and highest and some with a remark are always among them.
         unicode: Whether eighths of a cell can be drawn.
     """
     positive = [value for value in map(finite, chart.values) if value is not None and value > 0]
@@ -201,7 +201,7 @@ def waterfall(chart: Chart, *, width: int = 80, rows: int = 24, unicode: bool = 
 
 
 def _shown_rows(values: Sequence[Number | None], rows: int, remarked: Sequence[int] = ()) -> list[int]:
-    """Return the places of at most `rows` values: evenly spread, the ends, least and greatest, some with a remark."""
+    """Return the places of at most `rows` values: evenly spread, with both ends, lowest, highest and some with a remark."""
     if len(values) <= rows:
         return list(range(len(values)))
     known = [index for index, value in enumerate(values) if finite(value) is not None]
@@ -212,7 +212,7 @@ def _shown_rows(values: Sequence[Number | None], rows: int, remarked: Sequence[i
 
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:
-    """Return the powers of ten around positive values, at least one decade apart."""
+    """Return the powers of ten that enclose positive values, at least one decade apart."""
     if not values:
         return -1, 0
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
@@ -220,7 +220,7 @@ def _decades(values: Sequence[float]) -> tuple[int, int]:
 
 
 def _log_bar(value: Number | None, low: int, high: int, room: int, *, unicode: bool) -> str:
-    """Return the bar of one value and a space, or nothing where there is no logarithm to draw."""
+    """Return the bar of one value and a space, or nothing if the value has no logarithm."""
     known = None if value is None else finite(value)
     if known is None or known <= 0:
         return ""
@@ -245,18 +245,18 @@ def heatmap(
     max_rows: int = 24,
     unicode: bool = True,
 ) -> list[str]:
-    """Draw places by steps, on one scale; each cell is the value of its stretch farthest from the middle of its row.
+    """Draw places by steps on one scale; each cell is the value of its stretch farthest from the median of its row.
 
     Args:
         rows: Names with values (T,); None: not recorded.
         steps: Shape (T,).
         unit: Unit of the values.
-        width: Columns at most.
-        max_rows: Rows at most, evenly spread over the places in the order of their numbers.
-        unicode: Whether blocks of eight heights can be drawn; without them, eight letters from light to dark.
+        width: Maximum number of columns.
+        max_rows: Maximum number of rows, evenly spread over the places in the order of their numbers.
+        unicode: Whether blocks of eight heights can be drawn; otherwise eight characters from light to dark are used.
 
     Returns:
-        The lines, and what the signs mean; nothing where no value is finite.
+        The lines, and the meaning of the signs; empty if no value is finite.
     """
     known = [value for _, values in rows for value in map(finite, values) if value is not None]
     if not known:
@@ -294,7 +294,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def _outlier_of_stretch(values: Sequence[Number | None], part: tuple[int, int]) -> Number | None:
-    """Return the value to draw of a stretch: one not finite, or the farthest from the row's median; None: there is none."""
+    """Return the value to draw for a stretch: a non-finite one, or the farthest from the row's median; None: there is none."""
     recorded = [value for value in values[part[0] : part[1]] if value is not None]
     for value in recorded:
         if finite(value) is None:
@@ -318,13 +318,13 @@ def _shade(value: Number | None, low: float, high: float, *, log: bool, unicode:
 def ranked(
     rows: Sequence[tuple[str, Number | None]], *, unit: str = "1", width: int = 80, max_bars: int = 24, unicode: bool = True
 ) -> list[str]:
-    """Draw one bar for each value from zero on, the largest first; what is no number stands above all.
+    """Draw one bar per value, starting at zero, in descending order of magnitude; non-finite values come first, without a bar.
 
     Args:
         rows: Names with values; None: not recorded.
         unit: Unit of the values.
-        width: Columns at most.
-        max_bars: Bars at most.
+        width: Maximum number of columns.
+        max_bars: Maximum number of bars.
         unicode: Whether eighths of a cell can be drawn.
     """
     known = [abs(value) for value in (finite(value) for _, value in rows) if value is not None]

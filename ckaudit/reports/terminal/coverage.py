@@ -1,4 +1,4 @@
-"""Coverage on a screen: how many rules wait, three bars, then the lines that record what is missing."""
+"""Coverage on a screen: how many rules are waiting, three bars, then the lines that record what is missing."""
 
 from collections.abc import Iterator
 
@@ -22,13 +22,13 @@ from ckaudit.reports.terminal.screen_text import paint, paragraph, printable, wr
 from ckaudit.reports.view import View
 from ckaudit.wording import first_names
 
-MAX_TOLD_IN_FULL = 2  # numbers of a remedy that are told in full, whoever reads them
+MAX_TOLD_IN_FULL = 2  # numbers of a remedy that are shown in full, whatever reads them
 WORTH_SAYING = ("cut off", "left out, because no common name", "could also be", "ckaudit validate says")
 COLOURS: dict[Importance, str] = {"must": "sev1", "should": "sev2", "nice": "note"}
 
 
 def render(coverage: Coverage, view: View) -> str:
-    """Return how many rules wait, counts, then what to write or run: musts in full, names of the rest."""
+    """Return how many rules are waiting, counts, then what to write or run: musts in full, names of the rest."""
     width = view.columns()
     missing = [
         _advice(coverage, view, width),
@@ -51,12 +51,12 @@ def render(coverage: Coverage, view: View) -> str:
 
 
 def is_shown_in_full(row: Row, view: View) -> bool:
-    """Return whether a row is shown in full and not by its name alone, however many there are."""
+    """Return whether a row is always shown in full instead of just by name."""
     return view.verbose or row.level == "must"
 
 
 def _most(max_names: int, view: View) -> int | None:
-    """Return how many names of a list are shown: all of them, where everything is asked for."""
+    """Return how many names of a list are shown; in verbose mode all of them."""
     return None if view.verbose else max_names
 
 
@@ -84,7 +84,7 @@ def _bar(coverage: Coverage, level: Importance, view: View, width: int) -> str:
 
 
 def _notes(coverage: Coverage, view: View, width: int) -> list[str]:
-    """Return what was wrong with the files and which columns were left out; everything, where everything is asked for."""
+    """Return what was wrong with the files and which columns were left out; in verbose mode everything."""
     notes = [note for note in coverage.notes if view.verbose or any(word in note for word in WORTH_SAYING)]
     lines = [line for note in notes for line in paragraph(printable(note, view), width, first="note: ", indent="")]
     if any(note.startswith("left out, because no common name") for note in notes):
@@ -94,7 +94,7 @@ def _notes(coverage: Coverage, view: View, width: int) -> list[str]:
 
 
 def _recorded(coverage: Coverage, view: View, width: int) -> list[str]:
-    """Return what is there, by level."""
+    """Return what is recorded, by level."""
     lines = [paint("Recorded", "bold", view)]
     for level in RANKS:
         if names := [row.name for row in coverage.of(level) if row.recorded]:
@@ -103,7 +103,7 @@ def _recorded(coverage: Coverage, view: View, width: int) -> list[str]:
 
 
 def _advice(coverage: Coverage, view: View, width: int) -> list[str]:
-    """Return the heading of the lines, and for which run they are meant."""
+    """Return the heading of the lines, and the run they are meant for."""
     if not coverage.remedies:
         return []
     lines = _title("What to record next, the most telling first", view, width)
@@ -118,7 +118,7 @@ def _remedies(coverage: Coverage, view: View, width: int) -> Iterator[list[str]]
 
 
 def _remedy(remedy: Remedy, coverage: Coverage, view: View, width: int) -> Iterator[str]:
-    """Yield where the lines go, the lines, unbroken so that they can be copied, and what they record."""
+    """Yield where the lines go, the lines, unwrapped so that they can be copied, and what they record."""
     yield from paragraph(printable(remedy.where, view), width)
     for line in remedy.lines:
         if line.when:
@@ -142,7 +142,7 @@ def _remedy(remedy: Remedy, coverage: Coverage, view: View, width: int) -> Itera
 
 
 def _row(row: Row, waited: set[str], view: View, width: int) -> Iterator[str]:
-    """Yield level and name, and what it is; where everything is asked for, also who waits for it."""
+    """Yield level, name and description; in verbose mode also the rules that wait for it."""
     _, *besides = _names(row, waited)
     ids = row.rows if view.verbose else ()
     name = " ".join([row.name, *ids, *([f"and {', '.join(besides)}"] if besides else [])])
@@ -158,7 +158,7 @@ def _row(row: Row, waited: set[str], view: View, width: int) -> Iterator[str]:
 
 
 def _names(row: Row, waited: set[str]) -> list[str]:
-    """Return the name of a row, and of what it covers that a rule waits for."""
+    """Return the name of a row, and those names it covers that a rule is waiting for."""
     return [row.name, *(name for name in row.lacks if name in waited)]
 
 
@@ -168,7 +168,7 @@ def _sides(row: Row) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _factless(coverage: Coverage, view: View, width: int) -> list[str]:
-    """Return the checks that wait for what no single line above brings."""
+    """Return the checks that need something no single line above provides."""
     lines: list[str] = []
     titles = ("Judged with several of these together", "Not judged, and no line above changes that")
     for title, rest in zip(titles, leftover(coverage), strict=True):
@@ -186,7 +186,7 @@ def _young(coverage: Coverage, view: View, width: int) -> list[str]:
 
 
 def _unusable(coverage: Coverage, view: View, width: int) -> list[str]:
-    """Return what has all its inputs and no value, with the reason; no line records it."""
+    """Return entries that have all inputs but no value, with the reason; no line records them."""
     rows = [row for row in coverage.rows if row.unusable and not row.not_applicable]
     if not rows:
         return []
@@ -195,7 +195,7 @@ def _unusable(coverage: Coverage, view: View, width: int) -> list[str]:
 
 
 def _foreign(coverage: Coverage, view: View, width: int) -> list[str]:
-    """Return what makes no sense for this run, by reason; the first names of many, unless everything is asked for."""
+    """Return entries that make no sense for this run, by reason; in verbose mode with all names."""
     reasons: dict[str, list[str]] = {}
     for row in coverage.rows:
         if row.not_applicable and not row.recorded:

@@ -1,4 +1,4 @@
-"""Pages of explain on a screen: what it is, the formula, facts, how it looks well and ill, and what to do."""
+"""Pages of explain on a screen: what it is, the formula, facts, how it looks when healthy and unhealthy, and what to do."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -19,14 +19,14 @@ GAP = 3  # columns between the two drawings
 
 
 def pages(explained: Sequence[Page], view: View) -> str:
-    """Return pages one below the other, a line between them."""
+    """Return pages below each other, separated by a line."""
     width = view.columns()
     rule = "\n" + paint(("─" if view.unicode else "-") * width, "dim", view) + "\n\n"
     return rule.join("\n\n".join("\n".join(part) for part in _parts(page, view, width) if part) + "\n" for page in explained)
 
 
 def groups(listed: Sequence[NameGroup], view: View) -> str:
-    """Return all names, a line each, under the question of their group."""
+    """Return all names, one per line, under the question of their group."""
     width = view.columns()
     blocks = []
     for group in listed:
@@ -39,7 +39,7 @@ def groups(listed: Sequence[NameGroup], view: View) -> str:
 
 
 def _entry(head: str, title: str, view: View, width: int, *, min_width: int = 20) -> str:
-    """Return name and codes, and as much of the sentence as the line holds; none of it where that is too little."""
+    """Return name and codes, and as much of the sentence as the line holds; none of it if that is too little."""
     room = width - len(head) - 2
     if room < min_width:
         return "  " + " ".join(head.split())
@@ -49,7 +49,7 @@ def _entry(head: str, title: str, view: View, width: int, *, min_width: int = 20
 
 
 def _parts(page: Page, view: View, width: int) -> Iterator[list[str]]:
-    """Yield the parts of a page from the top down."""
+    """Yield the parts of a page from top to bottom."""
     yield _head(page, view, width)
     yield [line for formula in page.formulas for line in _formula(formula.row, formula.tex, view, width)]
     if page.shapes:
@@ -69,7 +69,7 @@ def _parts(page: Page, view: View, width: int) -> Iterator[list[str]]:
 
 
 def _head(page: Page, view: View, width: int) -> list[str]:
-    """Return name, codes and kind, then the sentence, then other words for it."""
+    """Return name, codes and kind, then the sentence, then synonyms."""
     words = "  ".join([*page.ids, page.kind])
     name, kind, gap = paint(page.name, "bold", view), paint(words, "dim", view), width - columns(page.name) - len(words)
     lines = [name + " " * gap + kind] if gap > 1 else [name, kind]
@@ -80,7 +80,7 @@ def _head(page: Page, view: View, width: int) -> list[str]:
 
 
 def _formula(row: str, tex: str, view: View, width: int) -> list[str]:
-    """Return a formula, indented, its row before it; what is too long goes on further in."""
+    """Return a formula, indented, preceded by its row; long ones continue with more indentation."""
     label = f"{row}  " if row else ""
     lines: list[str] = []
     for part in readable(tex, unicode=view.unicode).split("\n"):
@@ -104,7 +104,7 @@ def _section(section: Section, view: View, width: int) -> list[str]:
 
 
 def _thresholds(page: Page, view: View, width: int) -> list[str]:
-    """Return each threshold with its default; what a section says already is not said again."""
+    """Return each threshold with its default, without repeating what a section says."""
     if not page.thresholds:
         return []
     shown = {sentence for section in page.sections for part in section.paragraphs for sentence in SENTENCE.split(part)}
@@ -119,7 +119,7 @@ def _thresholds(page: Page, view: View, width: int) -> list[str]:
 
 
 def _table(rows: dict[str, str], view: View, width: int, *, indent: str = "") -> list[str]:
-    """Return labels dimmed in a column, and what they say beside them; below them on a narrow screen."""
+    """Return dimmed labels in a column with their text next to them; on a narrow screen below them."""
     if not rows:
         return []
     room = max(len(label) for label in rows) + 2
@@ -132,23 +132,23 @@ def _table(rows: dict[str, str], view: View, width: int, *, indent: str = "") ->
 
 
 def _text(text: str, view: View) -> str:
-    """Return prose with the formulas between its single dollars made readable."""
+    """Return prose in which the formulas between single dollars are made readable."""
     return INLINE.sub(lambda match: readable(match[1], unicode=view.unicode), text)
 
 
-# A healthy and an ill series drawn side by side on one axis.
+# A healthy and an unhealthy series drawn side by side on one axis.
 def sketch(shapes: Shapes, view: View, width: int, *, widest: int = 40, height: int = 4) -> list[str]:
-    """Return the two drawings, below each what it shows, and the ends of their axis.
+    """Return the two drawings, with their captions below, and the ends of their axis.
 
     Args:
         shapes: The two series and their words.
         view: What the screen can do.
-        width: Columns in all.
-        widest: Columns of one drawing at most; a series of few points gains nothing from more.
-        height: Rows.
+        width: Total number of columns.
+        widest: Maximum columns of one drawing; a series of few points gains nothing from more.
+        height: Number of rows.
     """
     half = min(widest, (width - GAP) // 2)
-    # One chart of both, with a gap, has one axis.
+    # One chart of both, with a gap, has a single axis.
     values: list[Number | None] = [*resampled(shapes.good_values, half), *[None] * GAP, *resampled(shapes.bad_values, half)]
     chart = Chart(name="shapes", title="", unit="1", labels=[str(index) for index in range(len(values))], values=values)
     rows = draw_curve(chart, width=len(values), height=height, unicode=view.unicode)[:height]
@@ -162,7 +162,7 @@ def sketch(shapes: Shapes, view: View, width: int, *, widest: int = 40, height: 
 
 
 def resampled(values: Sequence[float], count: int) -> list[float]:
-    """Return `count` values on the straight lines between the given ones, both ends kept.
+    """Return `count` values by linear interpolation of the given ones, keeping both ends.
 
     >>> resampled([0.0, 2.0, 1.0], 5)
     [0.0, 1.0, 2.0, 1.5, 1.0]

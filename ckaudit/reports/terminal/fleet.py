@@ -1,4 +1,4 @@
-"""A fleet on a screen: the verdict, what ill runs share, the runs to look at first, groups, and how many are left."""
+"""A fleet on a screen: the verdict, what unhealthy runs share, the runs to look at first, groups, and how many are left."""
 
 from collections.abc import Iterator, Sequence
 
@@ -21,7 +21,7 @@ from ckaudit.reports.view import View
 from ckaudit.wording import first_names
 
 ROOMY = 90
-"""Columns from which place and step stand beside the name of a run."""
+"""Columns from which on place and step are shown next to the name of a run."""
 GAP = "  "
 COLOURS = {"sev0": "sev0", "sev1": "sev1", "sev2": "sev2", "note": "note", "error": "sev1", "unreadable": "sev2", "well": "ok"}
 
@@ -59,7 +59,7 @@ def _shared(fleet: Fleet, view: View, width: int) -> list[str]:
 
 
 def _runs(runs: Sequence[FleetRun], view: View, width: int) -> list[str]:
-    """Return a table with a line a run where there is room, else a paragraph a run; what it leaves open stands below."""
+    """Return a table with a line per run if there is room, else a paragraph per run, followed by what is open."""
     if not runs:
         return []
     if width < ROOMY:
@@ -73,7 +73,7 @@ def _runs(runs: Sequence[FleetRun], view: View, width: int) -> list[str]:
 
 
 def _table(runs: Sequence[FleetRun], view: View, width: int) -> list[str]:
-    """Return head and rows; names and places are shortened where the screen is too narrow."""
+    """Return head and rows; names and places are shortened if the screen is too narrow."""
     head = ["severity", "run", "since", "where", "first cause"]
     rows = [
         [severity_word(run), run.run, _since(run), run.where or "", brief(run) if run.status == "audited" else ""] for run in runs
@@ -96,7 +96,7 @@ def _table(runs: Sequence[FleetRun], view: View, width: int) -> list[str]:
 
 
 def _paragraph(run: FleetRun, view: View, width: int) -> Iterator[str]:
-    """Yield a run on a narrow screen: nothing is cut off that tells one run from another."""
+    """Yield a run on a narrow screen; nothing that distinguishes runs is cut off."""
     word = severity_word(run)
     first, *more = _indented(f"{word}{GAP}{run.run}", view, width, indent="")
     yield first.replace(word, paint(word, COLOURS.get(word, "dim"), view), 1)
@@ -121,7 +121,7 @@ def _indented(text: str, view: View, width: int, *, indent: str = GAP) -> list[s
 
 
 def _knobs(runs: Sequence[FleetRun], view: View, width: int) -> list[str]:
-    """Return what to change first, once for the runs that have one cause and one knob."""
+    """Return what to change first, once for all runs with the same cause and knob."""
     sharing_knob: dict[tuple[str, str], list[str]] = {}
     for run in runs:
         if run.cause and run.knob:
@@ -137,7 +137,7 @@ def _since(run: FleetRun) -> str:
 
 
 def _groups(fleet: Fleet, view: View, width: int) -> list[str]:
-    """Return the groups as a table; where that is wider than the screen, a paragraph each."""
+    """Return the groups as a table; if it is wider than the screen, as paragraphs."""
     if not fleet.groups:
         return []
     fields = [printable(field, view) for field in fleet.grouped_by]

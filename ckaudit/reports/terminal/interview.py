@@ -10,11 +10,11 @@ from ckaudit.wording import plural
 
 COLOURS: dict[Word, str] = {"good": "ok", "watch": "sev2", "bad": "sev1", "not_recorded": "dim", "not_applicable": "dim"}
 ROOM = max(len(word) for word in WORDS)
-NARROW_COLUMNS = 80  # below it the sentence stands under the question, not beside the words
+NARROW_COLUMNS = 80  # on narrower screens the sentence is below the question, not next to the words
 
 
 def interview(report: Report, view: View) -> list[list[str]]:
-    """Return the counts, then a section for each phase; answers without numbers only by name, unless everything is asked for."""
+    """Return the counts, then a section per phase; answers without numbers only by name, unless in verbose mode."""
     width = view.columns()
     sections = [_phase(phase, view, width) for phase in report.interview]
     answers = [answer for phase in report.interview for answer in phase.answers]
@@ -46,7 +46,7 @@ def _phase(phase: Phase, view: View, width: int) -> list[str]:
 
 
 def _answer(answer: Answer, view: View, width: int) -> Iterator[str]:
-    """Yield identity, word and question on one line, and below it what it rests on."""
+    """Yield identity, word and question on one line, followed by what the answer is based on."""
     word = answer.word.replace("_", " ")
     head = f"  {answer.id:<5}  "
     first, *rest = wrap(printable(answer.question, view), width - len(head) - ROOM - 2)
@@ -60,7 +60,7 @@ def _answer(answer: Answer, view: View, width: int) -> Iterator[str]:
 
 
 def _pointers(report: Report, view: View, width: int) -> list[str]:
-    """Return the commands that show more, each once, unbroken so that they can be copied."""
+    """Return the commands that show more, each once, unwrapped so that they can be copied."""
     pointers: dict[str, Pointer] = {pointer.id: pointer for phase in report.interview for pointer in phase.pointers}
     if not pointers:
         return []

@@ -1,4 +1,4 @@
-"""Metrics on a screen: a line for each with its last value, trend and shape; and below, what has no value."""
+"""Metrics on a screen: a line for each with its last value, trend and shape, followed by metrics without a value."""
 
 from collections.abc import Iterator, Sequence
 
@@ -25,7 +25,7 @@ RIGHT = ("last", "points", "step", "of")
 
 SHORT_SHAPE = 12
 
-# What gives way on narrow screens, first to last, and to how many columns; 0: the column goes.
+# Columns that shrink on narrow screens, in this order, and to how many characters; 0: the column is dropped.
 GIVING_WAY = (
     ("unit", 10),
     ("step", 0),
@@ -52,7 +52,7 @@ LEGEND = {"of": "of several labels the worst is shown", "trend": "the trend is t
 
 
 class TableLine(Struct, frozen=True):
-    """One line of the table: the cells by heading, and whether the value is not finite; or a sentence across all columns."""
+    """A line of the table: the cells by heading, and whether the value is not finite; or a sentence across all columns."""
 
     cells: dict[str, str] = {}
     broken: bool = False
@@ -65,8 +65,8 @@ def draw(measurement: Measurement, view: View, *, each_label: bool = False, max_
     Args:
         measurement: The metrics.
         view: What the screen can do.
-        each_label: Show the labels of each metric below it, not only the extreme one.
-        max_labels: Labels shown of each metric; None: all.
+        each_label: Show all labels of each metric below it, not only the extreme one.
+        max_labels: Number of labels shown per metric; None: all.
     """
     room = max(view.columns(), view.width or 0)
     width = min(MAX_COLUMNS, room)
@@ -112,7 +112,7 @@ def _line(name: str, measured: MeasuredMetric, outline: LabelSummary, view: View
 
 
 def _table(lines: Sequence[TableLine], view: View, width: int) -> Iterator[str]:
-    """Yield heading and lines, without the columns that have no room; below them, which those are."""
+    """Yield heading and lines without the columns that do not fit, followed by a list of these."""
     widths, left_out = _widths(lines, width)
     yield paint(_row({**dict(zip(HEAD, HEAD, strict=True)), "short": "shape"}, widths, view).rstrip(), "bold", view)
     for line in lines:
@@ -128,7 +128,7 @@ def _table(lines: Sequence[TableLine], view: View, width: int) -> Iterator[str]:
 
 
 def _widths(lines: Sequence[TableLine], width: int) -> tuple[dict[str, int], list[str]]:
-    """Return the width of each column that is shown, and the names of those that have no room."""
+    """Return the width of each column that is shown, and the names of those that do not fit."""
     shown_at_all = [name for name in HEAD if any(line.cells.get(name) for line in lines)]
     widths = {name: max(len(name), *(size(line.cells.get(name, "")) for line in lines)) for name in shown_at_all}
     asked = dict(widths)
@@ -140,7 +140,7 @@ def _widths(lines: Sequence[TableLine], width: int) -> tuple[dict[str, int], lis
             widths.pop(name, None)
         elif widths.get(name, 0) > min_width:
             widths[name] = min_width if name == "shape" else max(min_width, widths[name] + spare)
-    for name in ("metric", "unit", "where"):  # the first are typed, and read as they stand
+    for name in ("metric", "unit", "where"):  # the first ones are typed by users, and shown unchanged
         if name in widths:
             spare = width - sum(widths.values()) - 2 * (len(widths) - 1)
             widths[name] = min(asked[name], widths[name] + max(spare, 0))
@@ -157,7 +157,7 @@ def _row(cells: dict[str, str], widths: dict[str, int], view: View) -> str:
 
 
 def _cut(text: str, room: int, view: View, *, label: bool) -> str:
-    """Return the part of a text that there is room for; of labels, what tells them apart."""
+    """Return the part of a text that fits; for labels, the part that distinguishes them."""
     if label:
         indent = len(text) - len(text.lstrip())
         return " " * indent + abbreviate(text.lstrip(), room - indent, unicode=view.unicode)
@@ -168,12 +168,12 @@ def _cut(text: str, room: int, view: View, *, label: bool) -> str:
 
 
 def size(text: str) -> int:
-    """Return how many columns a text takes; those of our own signs need no library that takes long to load."""
+    """Return how many columns a text takes; our own signs are measured without a library that is slow to load."""
     return columns(text.translate(NARROW))
 
 
 def _missing(measurement: Measurement, view: View, width: int) -> Iterator[str]:
-    """Yield one line of counts; the names of what has no value, and the errors, where everything is asked for."""
+    """Yield one line of counts; in verbose mode the names of what has no value, and the errors."""
     have, lack = len(measurement.measured), len(measurement.missing)
     groups: dict[str, list[Missing]] = {}
     for missing in measurement.missing:
@@ -182,7 +182,7 @@ def _missing(measurement: Measurement, view: View, width: int) -> Iterator[str]:
     summary = f"{plural(have, 'metric')}, {lack} without a value: {counts}" if lack else plural(have, "metric")
     lines = paragraph(summary, width, indent="")
     if lack and not view.verbose:
-        hint = "(-v names them)"  # never broken in two: it is to be typed
+        hint = "(-v names them)"  # never broken in two, because users type it
         lines = [*lines[:-1], f"{lines[-1]} {hint}"] if len(lines[-1]) + 1 + len(hint) <= width else [*lines, hint]
     yield from (paint(line, "dim", view) for line in lines)
     if view.verbose:
@@ -191,9 +191,9 @@ def _missing(measurement: Measurement, view: View, width: int) -> Iterator[str]:
             yield from paragraph(printable(text, view), width, first=f"{reason}: ", indent="")
 
 
-# The picture below the table of one metric with several labels: a map of labels by steps, or of one step ranked bars.
+# The chart below the table of one metric with several labels: a map of labels by steps, or ranked bars for one step.
 def picture(measured: MeasuredMetric, view: View, width: int) -> list[str]:
-    """Return the lines of the picture and an empty one; nothing for a single label, or where no value is finite."""
+    """Return the lines of the chart and an empty one; empty for a single label, or if no value is finite."""
     series = measured.series.recorded_rows()
     if len(series.labels) < 2:
         return []

@@ -1,4 +1,4 @@
-"""Text on a screen: what the screen can do, colours, lines cut to a width in columns, and names of tensors in little room."""
+"""Text on a screen: terminal capabilities, colours, lines cut to a width, and abbreviated names of tensors."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ from ckaudit.reports.escape import visible
 from ckaudit.reports.view import View
 from ckaudit.reports.words import is_limited
 
-MAX_COLUMNS = 132  # a line longer than that is hard to read on
+MAX_COLUMNS = 132  # longer lines are hard to read
 
 # Only the sixteen colours that every terminal's theme defines (ECMA-48, select graphic rendition).
 COLOURS = {"sev0": "1;37;41", "sev1": "1;31", "sev2": "33", "note": "36", "ok": "32", "bold": "1", "dim": "2"}
@@ -22,7 +22,7 @@ WORD = re.compile(r"[A-Za-z]\D+")
 def terminal_view(view: View, stream: TextIO, environ: Mapping[str, str]) -> View:
     """Return `view` with the width, colours and characters of `stream`.
 
-    `NO_COLOR` (no-color.org) beats `FORCE_COLOR` (force-color.org); both count when set and not empty.
+    `NO_COLOR` (no-color.org) overrides `FORCE_COLOR` (force-color.org); both count if set and not empty.
     """
     terminal = stream.isatty()
     colour = (terminal and environ.get("TERM") != "dumb") or bool(environ.get("FORCE_COLOR"))
@@ -33,24 +33,24 @@ def terminal_view(view: View, stream: TextIO, environ: Mapping[str, str]) -> Vie
 
 
 def _width(terminal: bool, environ: Mapping[str, str]) -> int | None:
-    """Return the columns that `COLUMNS` or the terminal says, or None in a pipe."""
+    """Return the number of columns given by `COLUMNS` or the terminal, or None in a pipe."""
     if environ.get("COLUMNS", "").isdecimal() and int(environ["COLUMNS"]) > 0:
         return int(environ["COLUMNS"])
     return shutil.get_terminal_size().columns if terminal else None
 
 
 def paint(text: str, colour: str, view: View) -> str:
-    """Return `text` in one of `COLOURS`, or as it is where colours are not wanted."""
+    """Return `text` in one of `COLOURS`, or unchanged if colours are not wanted."""
     return f"\x1b[{COLOURS[colour]}m{text}\x1b[0m" if view.colour and text else text
 
 
 def printable(text: str, view: View) -> str:
-    """Return `text` with everything unsafe, and on an ASCII screen everything foreign, written as numbers."""
+    """Return `text` with everything unsafe, and on an ASCII screen every other character, written as numbers."""
     return visible(text, ascii_only=not view.unicode)
 
 
 def badge(report: Report) -> tuple[str, str]:
-    """Return the word that sums a report up, and its colour; a report that judged nothing is never OK."""
+    """Return the word that summarizes a report, and its colour; a report that judged nothing is never OK."""
     if report.is_ill and report.severity:
         return report.severity.upper(), report.severity
     if any(check.outcome == "error" for check in report.checks):
@@ -62,7 +62,7 @@ def badge(report: Report) -> tuple[str, str]:
     return ("NOTE", "note") if report.severity else ("OK", "ok")
 
 
-# Text cut to a width in columns of the screen: names break after their dots, wide letters count twice.
+# Text cut to a width in screen columns: names break after their dots, wide letters count twice.
 def wrap(text: str, width: int) -> list[str]:
     """Return `text` as lines of at most `width` columns, at least one line.
 
@@ -82,7 +82,7 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def _break(lines: list[str], gap: str, word: str, width: int) -> None:
-    """Add a word wider than a line to `lines`, piece by piece, breaking after separators where it can."""
+    """Add a word wider than a line to `lines`, piece by piece, breaking after separators if possible."""
     for piece in PIECE.findall(word):
         for part in _chop(piece, width):
             if columns(lines[-1] + gap + part) <= width:
@@ -102,7 +102,7 @@ def _chop(piece: str, width: int) -> list[str]:
 
 
 def columns(text: str) -> int:
-    """Return how many columns of the screen `text` takes."""
+    """Return how many screen columns `text` takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -111,20 +111,20 @@ def columns(text: str) -> int:
 
 
 def paragraph(text: str, width: int, *, first: str = "", indent: str = "  ") -> list[str]:
-    """Return `text` cut and indented, the first line led by `first`."""
+    """Return `text` wrapped and indented, the first line preceded by `first`."""
     lines = wrap(text, width - len(indent) - len(first))
     return [indent + first + lines[0], *(indent + " " * len(first) + line for line in lines[1:])]
 
 
 def pad(text: str, width: int, *, right: bool = False) -> str:
-    """Return `text` filled with spaces to `width` columns, in front where it is to stand at the right."""
+    """Return `text` padded with spaces to `width` columns, in front if it is right-aligned."""
     spaces = " " * (width - columns(text))
     return spaces + text if right else text + spaces
 
 
-# Names of tensors in little room: numbers and ends stay, for they tell tensors apart; words before them become letters.
+# Abbreviated names of tensors: numbers and ends stay, because they distinguish tensors; words before them become letters.
 def abbreviate(name: str, room: int, *, unicode: bool = True) -> str:
-    """Return a name in at most `room` columns: its words as letters from the left, then only its end.
+    """Return a name in at most `room` columns: words are reduced to letters from the left, and if needed only the end is kept.
 
     >>> abbreviate("model.layers.12.self_attn.q_proj.weight", 24)
     'm.l.12.s.q_proj.weight'

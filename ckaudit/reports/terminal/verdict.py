@@ -1,4 +1,4 @@
-"""The diagnosis on a screen: verdict, causes, what they leave open, pictures, state, and what was not judged."""
+"""The diagnosis on a screen: verdict, causes, findings without a cause, charts, state, and what was not judged."""
 
 from collections.abc import Iterator, Sequence
 
@@ -24,7 +24,7 @@ from ckaudit.reports.terminal.screen_text import MAX_COLUMNS, badge, columns, pa
 from ckaudit.reports.view import View
 from ckaudit.wording import plural
 
-PICTURE_ROWS = 3  # rows of the picture of a finding
+PICTURE_ROWS = 3  # rows of the chart of a finding
 
 MAX_CHECKPOINTS = 20  # a rolling window is smaller
 
@@ -34,7 +34,7 @@ GAP = "  "
 
 
 def draw(report: Report, view: View) -> str:
-    """Return `report` from the verdict down to what was skipped; a section with nothing in it is left out."""
+    """Return `report` from the verdict down to what was skipped; empty sections are left out."""
     width = view.columns(widest=MAX_COLUMNS)
     if report.interview:
         rest = [_accepted(report, view, width), _notes(report, view, width), _trouble(report, view, width)]
@@ -65,7 +65,7 @@ def _title(text: str, view: View) -> str:
 
 
 def _verdict(report: Report, view: View, width: int) -> list[str]:
-    """Return the badge with the verdict sentence, and one dimmed line on what was audited."""
+    """Return the badge with the verdict sentence, and a dimmed line on what was audited."""
     word, colour = badge(report)
     first, *rest = wrap(printable(report.verdict, view), width - len(word) - 2)
     lines = [f"{paint(word, colour, view)}  {paint(first, 'bold', view)}"]
@@ -78,7 +78,7 @@ def _verdict(report: Report, view: View, width: int) -> list[str]:
 
 
 def _open(report: Report, view: View, width: int) -> list[str]:
-    """Return the findings that no cause explains, or all of them if everything is asked for."""
+    """Return the findings that no cause explains, or in verbose mode all findings."""
     findings = report.findings if view.verbose else words.unexplained(report)
     if not findings:
         return []
@@ -90,7 +90,7 @@ def _open(report: Report, view: View, width: int) -> list[str]:
 
 
 def _finding(finding: Finding, view: View, width: int) -> Iterator[str]:
-    """Yield severity, code, name, steps and place, below them the message, the places folded into it and the way to a kernel."""
+    """Yield severity, code, name, steps and place, then the message, the places folded into it and the path to a kernel."""
     label = f"{finding.severity:<4}  {finding.code}"
     place = words.located(finding, view.base) or finding.group or finding.where or ""
     rest = printable(", ".join(part for part in (finding.name, words.interval(finding), place) if part), view)
@@ -111,7 +111,7 @@ def _finding(finding: Finding, view: View, width: int) -> Iterator[str]:
 
 
 def _response(report: Report, view: View, width: int) -> list[str]:
-    """Return what to do now, in the order of doing it."""
+    """Return what to do now, in order."""
     if not report.response:
         return []
     lines = [line for advice in report.response for line in paragraph(printable(advice, view), width, first="- ")]
@@ -119,7 +119,7 @@ def _response(report: Report, view: View, width: int) -> list[str]:
 
 
 def _accepted(report: Report, view: View, width: int) -> list[str]:
-    """Return the findings that do not count, each with the reason, where everything is asked for."""
+    """Return, in verbose mode, the findings that do not count, each with the reason."""
     if not (view.verbose and report.suppressed):
         return []
     lines = [_title("Accepted", view)]
@@ -130,7 +130,7 @@ def _accepted(report: Report, view: View, width: int) -> list[str]:
 
 
 def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
-    """Yield each chart under the question it answers; on curves the first steps of the causes are marked, or of the finding."""
+    """Yield each chart under the question it answers; curves have marks at the first steps of the causes, or of the finding."""
     marks = [diagnosis.first_step for diagnosis in report.diagnoses]
     for chart in report.charts if view.pictures else ():
         if not chart.labels:
@@ -149,7 +149,7 @@ def _pictures(report: Report, view: View, width: int) -> Iterator[list[str]]:
 
 
 def _legible(chart: Chart, view: View) -> Chart:
-    """Return a chart whose words steer no terminal."""
+    """Return a chart whose text cannot control a terminal."""
     ends = {name: getattr(chart, name) for name in ("least", "greatest", "last")}
     return replace(
         chart,
@@ -173,7 +173,7 @@ def _state(report: Report, view: View, width: int) -> list[str]:
 
 
 def _derived(report: Report, view: View, width: int) -> list[str]:
-    """Return the derived numbers, a line each."""
+    """Return the derived numbers, one per line."""
     rows = derived_numbers(report, missing=view.verbose)
     if not rows:
         return []
@@ -183,7 +183,7 @@ def _derived(report: Report, view: View, width: int) -> list[str]:
 
 
 def _notes(report: Report, view: View, width: int) -> list[str]:
-    """Return what a reader must know of how the audit was made."""
+    """Return notes on how the audit was made."""
     notes = [*policy_sentences(report), *report.notes]
     if not notes:
         return []
@@ -221,9 +221,9 @@ def _trouble(report: Report, view: View, width: int) -> list[str]:
     ]
 
 
-# The resume checkpoints on a screen: a line each, the newest last, and below it what it lacks.
+# The resume checkpoints on a screen: one line each, the newest last, followed by what it lacks.
 def window(report: Report, view: View, width: int) -> list[str]:
-    """Return the table of resume checkpoints; nothing where the command looks for none."""
+    """Return the table of resume checkpoints; empty if the command does not look for any."""
     checkpoints = resume_checkpoints(report)
     listed = checkpoints if view.verbose else checkpoints[-MAX_CHECKPOINTS:]
     if not listed:
@@ -254,13 +254,13 @@ def _table(listed: Sequence[ResumeCheckpoint], view: View, width: int) -> Iterat
 
 
 def _lacked_by_all(listed: Sequence[ResumeCheckpoint]) -> str:
-    """Return what every one of several checkpoints lacks, where they all lack the same."""
+    """Return what every one of several checkpoints lacks, if they all lack the same."""
     same = len(listed) > 1 and all(checkpoint.form and checkpoint.absent == listed[0].absent for checkpoint in listed)
     return missing_parts(listed[0]) if same and listed[0].absent else ""
 
 
 def _line(row: tuple[str, ...], widths: list[int], width: int) -> list[str]:
-    """Return one row: numbers to the right, words to the left, the name at the end or, where it does not fit, below."""
+    """Return one row: numbers right-aligned, words left-aligned, the name at the end or, if it does not fit, below."""
     cells = [
         " " * (widths[index] - columns(cell)) + cell if index in NUMBER_COLUMNS else pad(cell, widths[index])
         for index, cell in enumerate(row[:-1])
@@ -276,7 +276,7 @@ def _line(row: tuple[str, ...], widths: list[int], width: int) -> list[str]:
 
 # The ranked causes: a table of four columns on a wide screen, paragraphs on a narrow one.
 def causes(report: Report, view: View, width: int, *, narrow: int = 80) -> list[str]:
-    """Return the diagnoses of `report`, likeliest first, stacked below `narrow` columns."""
+    """Return the diagnoses of `report`, likeliest first; below `narrow` columns as paragraphs."""
     if not report.diagnoses:
         return []
     lines = [] if width < narrow else _heads(view, width)
@@ -289,7 +289,7 @@ def causes(report: Report, view: View, width: int, *, narrow: int = 80) -> list[
 
 
 def _widths(width: int) -> tuple[int, int, int, int]:
-    """Return the widths of the four columns: what is seen gets most, because it holds the numbers."""
+    """Return the widths of the four columns: the symptoms get most, because they hold the numbers."""
     room = width - len(GAP) * 3
     cause = room * 24 // 100
     see = room * 28 // 100
@@ -320,7 +320,7 @@ def _row(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[st
 
 
 def _painted(text: str, colour: str, width: int, view: View) -> str:
-    """Return `text` coloured, then filled to `width`: colour codes take no columns."""
+    """Return `text` coloured, then padded to `width`: colour codes take no columns."""
     return paint(text, colour, view) + pad(text, width)[len(text) :]
 
 
@@ -334,7 +334,7 @@ def _stacked(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterato
 
 
 def _reasons(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterator[str]:
-    """Yield the evidence and the way to a kernel; the runbook follows where it matters most, or everywhere if asked for."""
+    """Yield the evidence and the path to a kernel; the runbook follows for the most important cause, or if verbose for all."""
     for evidence in diagnosis.evidence:
         sign, colour = ("+", "ok") if evidence.weight >= 0 else ("-", "sev1")
         lines = wrap(printable(_reason(evidence), view), width - 5)
@@ -350,7 +350,7 @@ def _reasons(rank: int, diagnosis: Diagnosis, view: View, width: int) -> Iterato
 
 
 def _reason(evidence: Evidence) -> str:
-    """Return a reason with its weight in nats and what it rests on.
+    """Return a reason with its weight in nats and its reference.
 
     >>> _reason(Evidence(sentence="the rate doubled", weight=1.5, reference="LOSS002"))
     'the rate doubled (+1.5, LOSS002)'

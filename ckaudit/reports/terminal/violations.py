@@ -1,6 +1,6 @@
 """`validate` on a screen: violations by file, each with what was expected and found, then the counts.
 
-Nothing is aligned in columns, so rich is not loaded: this is the report that runs before every commit.
+Nothing is aligned in columns, so rich is not loaded: this report runs before every commit.
 """
 
 from collections import Counter
@@ -17,7 +17,7 @@ INDENT = "    "
 
 
 def draw(report: Report, view: View) -> str:
-    """Return the violations of `report`, the first `view.limit` of each code, and the summary unless quiet."""
+    """Return the violations of `report`, the first `view.limit` of each code, and, unless quiet, the summary."""
     findings_shown, hidden = _first_of_each(report.findings, view)
     lines = [line for file, findings in _by_file(findings_shown) for line in _group(file, findings, view)]
     lines += [f"... and {count:,} more {code} (-v shows all)" for code, count in sorted(hidden.items())]
@@ -43,7 +43,7 @@ def _first_of_each(findings: list[Finding], view: View) -> tuple[list[Finding], 
 
 
 def _by_file(findings: list[Finding]) -> list[tuple[str, list[Finding]]]:
-    """Return findings by file in the order of names, inside a file by line; those of no file come first."""
+    """Return findings by file in the order of names, within a file by line; those without a file come first."""
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         groups.setdefault(finding.file or "", []).append(finding)
@@ -51,7 +51,7 @@ def _by_file(findings: list[Finding]) -> list[tuple[str, list[Finding]]]:
 
 
 def _group(file: str, findings: list[Finding], view: View) -> Iterator[str]:
-    """Yield the lines of one file: each violation, and below it what was expected, found and what helps."""
+    """Yield the lines of one file: each violation, followed by what was expected and found and a hint."""
     for finding in findings:
         yield from _place(finding, file, view)
         details = (("expected", finding.expected), ("found", finding.found), ("help", finding.help))
@@ -61,7 +61,7 @@ def _group(file: str, findings: list[Finding], view: View) -> Iterator[str]:
 
 
 def _place(finding: Finding, file: str, view: View) -> Iterator[str]:
-    """Yield place, code and message as one line, or the latter two on lines of their own where the screen is too narrow."""
+    """Yield place, code and message as one line, or, on a narrow screen, the latter two on separate lines."""
     place = printable(words.located(finding, view.base) or "", view) if file else ""
     if finding.line:
         place += f":{finding.line}"
@@ -79,7 +79,7 @@ def _place(finding: Finding, file: str, view: View) -> Iterator[str]:
 
 
 def _detail(label: str, text: str, view: View) -> Iterator[str]:
-    """Yield `text` indented and cut to the screen, each line dimmed for itself."""
+    """Yield `text` indented and wrapped to the screen, each line dimmed separately."""
     head = f"{label:<8} "
     lines = [INDENT + head + text] if view.width is None else paragraph(text, max(view.width, 40), first=head, indent=INDENT)
     for line in lines:
@@ -87,7 +87,7 @@ def _detail(label: str, text: str, view: View) -> Iterator[str]:
 
 
 def _summary(report: Report, view: View) -> Iterator[str]:
-    """Yield one line of totals, one line per code, then what a reader must know of how the audit was made."""
+    """Yield one line of totals, one line per code, then notes on how the audit was made."""
     word, colour = badge(report)
     files = f"{plural(report.files, 'file')} read"
     if not report.findings:
@@ -104,7 +104,7 @@ def _summary(report: Report, view: View) -> Iterator[str]:
 
 
 def _accepted(report: Report, view: View) -> Iterator[str]:
-    """Yield a line for each finding that does not count, with the reason, where everything is asked for."""
+    """Yield, in verbose mode, a line for each finding that does not count, with the reason."""
     for suppressed in report.suppressed if view.verbose else ():
         place = words.located(suppressed.finding, view.base) or suppressed.finding.where or ""
         text = "  ".join(
@@ -116,14 +116,14 @@ def _accepted(report: Report, view: View) -> Iterator[str]:
 
 
 def _verdict(word: str, colour: str, text: str, view: View) -> Iterator[str]:
-    """Yield the badge with what it rests on, later lines below the text."""
+    """Yield the badge with its explanation, later lines aligned below the text."""
     first, *rest = _wrapped(text, view, first=f"{word}  ")
     yield paint(word, colour, view) + first.removeprefix(word)
     yield from rest
 
 
 def _wrapped(text: str, view: View, *, first: str = "", whole: bool = False) -> list[str]:
-    """Return `text` cut to the screen, led by `first`; in one line where that is asked for or there is no screen."""
+    """Return `text` wrapped to the screen, preceded by `first`; in one line if requested or if there is no screen."""
     safe = printable(text, view)
     return [first + safe] if whole or view.width is None else paragraph(safe, max(view.width, 40), first=first, indent="")
 

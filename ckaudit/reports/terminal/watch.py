@@ -1,4 +1,4 @@
-"""What a watch says, line by line, and the panel that it shows on a terminal."""
+"""The messages of a watch, line by line, and the panel that it shows on a terminal."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,16 +12,16 @@ from ckaudit.reports.words import number
 from ckaudit.wording import duration
 
 COLOURS = {"stall": "sev1", "heartbeat": "sev1", "error": "sev1", "resumed": "ok", "ended": "ok"}
-MIN_COLUMNS = 60  # columns that a panel needs at least
-WIDE_COLUMNS = 120  # columns from which vital signs and pace stand side by side
+MIN_COLUMNS = 60  # minimum columns of a panel
+WIDE_COLUMNS = 120  # columns from which on vital signs and pace are side by side
 NAME_COLUMNS, VALUE_COLUMNS, UNIT_COLUMNS = 23, 10, 11
 PAINT = re.compile("\x1b\\[[0-9;]*m")
 
 
 def event_lines(event: WatchEvent, view: View, *, with_cause: bool = True) -> str:
-    """Return an event as one line, and where a cause is likely, a second that says what to do.
+    """Return an event as one line, and if a cause is likely, a second line that says what to do.
 
-    Only what the run itself tells stands in it, no clock, so that the same run gives the same lines.
+    It depends only on the run itself, not on the clock, so that the same run gives the same lines.
     """
     word = event.severity or event.event
     step = "-" if event.step is None else str(event.step)
@@ -43,12 +43,12 @@ def _since(event: WatchEvent) -> str:
 
 
 def panel(snapshots: Sequence[Snapshot], view: View, height: int) -> list[str]:
-    """Return the panel of all runs as lines, as high as the screen at most.
+    """Return the panel of all runs as lines, at most as high as the screen.
 
     Args:
         snapshots: The runs.
         view: Width, colours and characters.
-        height: Lines of the screen.
+        height: Number of lines of the screen.
     """
     width = max(MIN_COLUMNS, view.width or 80)
     room = max(4, height // max(1, len(snapshots)))
@@ -67,7 +67,7 @@ def _one(snapshot: Snapshot, view: View, width: int, room: int) -> list[str]:
     else:
         body = [_gauge(gauge, view, width) for gauge in (*snapshot.vitals, *snapshot.pace)]
     alerts = list(_alerts(snapshot, view, width)) or [[paint("nothing found", "ok", view)]]
-    left_over = room - len(head) - 1  # a small screen shows vital signs first, and the gravest alerts
+    left_over = room - len(head) - 1  # a small screen shows vital signs first, and the most severe alerts
     body = body[: max(1, left_over - min(sum(map(len, alerts)), max(2, left_over // 3)))]
     shown_alerts: list[str] = []
     for alert in alerts:
@@ -94,7 +94,7 @@ def _head(snapshot: Snapshot, view: View, width: int) -> list[str]:
 
 
 def _early(snapshot: Snapshot, view: View, width: int) -> list[str]:
-    """Return a line or two of the signs that come before the loss has left its course: those that are there, before all."""
+    """Return one or two lines on the signs that come before the loss leaves its course, those that are present first."""
     present = [f"{sign.name} since step {sign.since:,}" for sign in snapshot.early if sign.since is not None]
     quiet = [sign.name for sign in snapshot.early if sign.since is None and sign.judged]
     unjudged = [sign.name for sign in snapshot.early if sign.since is None and not sign.judged]
@@ -118,7 +118,7 @@ def _gauge(gauge: Gauge, view: View, width: int) -> str:
 
 
 def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[list[str]]:
-    """Yield the lines of each alert, the gravest first, of equal ones the newest."""
+    """Yield the lines of each alert, the most severe first; among equals the newest first."""
     newest_first = [alert for alert in reversed(snapshot.alerts) if alert.tells_of_illness]
     for event in sorted(newest_first, key=lambda alert: SEVERITIES.index(alert.severity or "note")):
         word = event.severity or event.event
@@ -131,5 +131,5 @@ def _alerts(snapshot: Snapshot, view: View, width: int) -> Iterator[list[str]]:
 
 
 def _padded(text: str, width: int) -> str:
-    """Return text that may be painted, filled up to a width."""
+    """Return text, possibly with colour codes, padded to a width."""
     return text + " " * max(0, width - columns(PAINT.sub("", text)))

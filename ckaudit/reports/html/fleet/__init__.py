@@ -1,4 +1,4 @@
-"""The overview of a fleet as one HTML file: what ill runs share, a map of vital checks, losses, and a line for each run."""
+"""The overview of a fleet as one HTML file: what unhealthy runs share, a map of vital checks, losses, a line per run."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -19,8 +19,8 @@ AT_ONCE = "// What stands above runs before anything is drawn.\n"
 NO_LINKS: Mapping[str, str] = MappingProxyType({})
 
 
-def render(fleet: Fleet, view: View = PLAIN) -> str:  # noqa: ARG001  the signature of every renderer
-    """Return the page without reports beside it."""
+def render(fleet: Fleet, view: View = PLAIN) -> str:  # noqa: ARG001  all renderers share this signature
+    """Return the page, without reports next to it."""
     return page(fleet)
 
 
@@ -28,8 +28,8 @@ def page(fleet: Fleet, links: Mapping[str, str] = NO_LINKS) -> str:
     """Return the page.
 
     Args:
-        fleet: What the audit of many runs said.
-        links: Address of the report of a run, as seen from the page; of the others the command that makes it is shown.
+        fleet: The audit of many runs.
+        links: Address of each run's report, relative to the page; for other runs the command that makes it is shown.
     """
     style = style_sheet() + own_file("report.css") + own_file("fleet/fleet.css")
     script = own_file("fleet/fleet.js").partition(AT_ONCE)
@@ -72,7 +72,7 @@ def _header(fleet: Fleet) -> Markup:
 
 
 def _sections(fleet: Fleet, links: Mapping[str, str]) -> Iterator[tuple[str, str, Markup]]:
-    """Yield name, title and content of each part of the page."""
+    """Yield the name, title and content of each part of the page."""
     for name, title, content in (
         ("shared", "What ill runs share", causes(fleet)),
         ("map", "Which vital checks fail", heat_map(fleet)),

@@ -1,4 +1,4 @@
-"""What the script of the overview draws from: curves thinned once more, findings, and the facts that tell runs apart."""
+"""The data for the overview's script: curves thinned once more, findings, and the facts that distinguish runs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,14 +12,14 @@ from ckaudit.reports.escape import visible
 from ckaudit.reports.fleet import problem_of, severity_word
 
 MAX_RUNS = 5000
-"""Runs on the page; the data set has all."""
+"""Maximum runs on the page; the data set has all."""
 MAX_CURVES, MAX_POINTS = 1000, 40
 MAX_FINDINGS = 8
 MAX_FACTS, MAX_GROUPS = 24, 12
-"""Facts by which curves can be grouped, and the values that one may have."""
+"""Maximum number of facts by which curves can be grouped, and of values that one may have."""
 MAX_LETTERS = 160
 BADGES = {"well": "clear", "limited": "sev2", "open": "sev2", "error": "sev1", "unreadable": "sev2"}
-"""How the words that are no severity are coloured."""
+"""Colours of the words that are not a severity."""
 LETTERS = {
     "sev0": "0",
     "sev1": "1",
@@ -30,11 +30,11 @@ LETTERS = {
     "not_applicable": "-",
     "disabled": "-",
 }
-"""A letter for each state of a vital check; `!` for all of a run that was not audited."""
+"""A letter for each state of a vital check; `!` for all checks of a run that was not audited."""
 
 
 def checks_of(fleet: Fleet) -> list[str]:
-    """Return the names of the vital checks, in the order in which the runs have them."""
+    """Return the names of the vital checks, in the order of the runs."""
     return list(dict.fromkeys(check for run in fleet.runs for check in run.vital))
 
 
@@ -46,7 +46,7 @@ def states_of(run: FleetRun, checks: Sequence[str]) -> str:
 
 
 def facts_shown(fleet: Fleet) -> list[str]:
-    """Return the facts that distinguish runs: those that were asked for, and those with a few values."""
+    """Return the facts that distinguish runs: the requested ones, and those with few values."""
     runs = fleet.runs[:MAX_RUNS]
     values: dict[str, Counter[str]] = {}
     for run in runs:
@@ -58,7 +58,7 @@ def facts_shown(fleet: Fleet) -> list[str]:
 
 
 def data_of(fleet: Fleet, links: Mapping[str, str]) -> dict[str, Any]:
-    """Return everything that the script reads; a line of the list has to be made of it as `sections` makes it."""
+    """Return all data that the script reads; the script has to build list lines the same way as `sections`."""
     runs, checks, facts = fleet.runs[:MAX_RUNS], checks_of(fleet), facts_shown(fleet)
     place = {run.run: number for number, run in enumerate(runs)}
     return {
@@ -91,23 +91,23 @@ def _run(run: FleetRun, checks: Sequence[str], link: str, *, has_curve: bool) ->
 
 
 def first_cause(run: FleetRun) -> str:
-    """Return what the list says of a run: its first cause, or why it was not audited."""
+    """Return the text of a run in the list: its first cause, or why it was not audited."""
     return visible(problem_of(run) if severity_word(run) != "well" else "")
 
 
 def report_command(run: FleetRun) -> str:
-    """Return the command that makes the report of a run; of several in one file it is named."""
+    """Return the command that makes the report of a run; it names the run if the file holds several."""
     which = run.run.removeprefix(f"{run.source}#") if run.source else ""
     return f"ckaudit report {quote(run.source or run.run)}" + (f" --run {quote(which)}" if which else "")
 
 
 def cut(words: str) -> str:
-    """Return words as they stand on the page: on one line, and not endless."""
+    """Return words as shown on the page: on one line, with limited length."""
     return visible(words if len(words) <= MAX_LETTERS else f"{words[: MAX_LETTERS - 3]}...")
 
 
 def _thinned(curve: Curve) -> list[list[float | None]]:
-    """Return steps and values: of each stretch the least and the greatest, so that no spike is lost; not finite: null."""
+    """Return steps and values with the lowest and highest of each stretch, so that no spike is lost; not finite: null."""
     values = [float(value) for value in curve.values]
     count = len(values)
     stretch = max(1, -(-2 * count // MAX_POINTS))

@@ -1,4 +1,4 @@
-"""The parts of the overview, each of which can be read without its picture."""
+"""The parts of the overview, each readable without its chart."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +20,9 @@ WORDS = {
     "-": ("none", "does not apply"),
     "!": ("failed", "not audited"),
 }
-"""For each letter of `data.LETTERS` the class of its colour, and the word that it stands for."""
+"""For each letter of `data.LETTERS`, the class of its colour and the word that it means."""
 FIRST = 200
-"""Runs listed or named at once; the script lists the others."""
+"""Number of runs listed or named at once; the script lists the others."""
 SHORT = {"?": "open", "-": "-", "!": "-"}
 FILTERS = (
     ("", "every run"),
@@ -33,7 +33,7 @@ NOT_AUDITED = (("error", "error"), ("unreadable", "unreadable"))
 
 
 def causes(fleet: Fleet) -> Iterator[Markup]:
-    """Yield what ill runs have in common, or that nothing was found."""
+    """Yield what unhealthy runs have in common, or that nothing was found."""
     if not fleet.common_causes:
         yield tag("p", "Nothing that chance would not show as well.", class_="nothing")
         return
@@ -92,7 +92,7 @@ def _legend() -> Markup:
 
 
 def curves(fleet: Fleet) -> Iterator[Markup]:
-    """Yield the losses of the runs in the list, those of a group in front of the others."""
+    """Yield the losses of the listed runs, with those of a group in front of the others."""
     if not any(run.loss is not None for run in fleet.runs):
         return
     yield tag(
@@ -120,7 +120,7 @@ def curves(fleet: Fleet) -> Iterator[Markup]:
 
 
 def groups(fleet: Fleet) -> Iterator[Markup]:
-    """Yield the groups that were asked for as a table."""
+    """Yield the requested groups as a table."""
     if fleet.groups:
         head = [*fleet.grouped_by, *GROUP_HEAD]
         rows = [[*group_values(group), *group_cells(group)] for group in fleet.groups]
@@ -130,7 +130,7 @@ def groups(fleet: Fleet) -> Iterator[Markup]:
 
 
 def table(fleet: Fleet, links: Mapping[str, str], facts: Sequence[str]) -> Iterator[Markup]:
-    """Yield filters and the list of runs, the most urgent first."""
+    """Yield the filters and the list of runs, the most urgent first."""
     runs, checks = fleet.runs[:MAX_RUNS], checks_of(fleet)
     known = {severity_word(run) for run in runs}
     options = [tag("option", word, value=value) for value, word in (*FILTERS, *NOT_AUDITED) if value in {"", "ill", *known}]
