@@ -177,7 +177,7 @@ class RankNoise:
     Args:
         parameters: The parameters; they have hooks between `watch` and `take`.
         guard: Keeps failures away from the backward pass.
-        most: Elements sampled; of a larger gradient every k-th, which counts k times.
+        max_elements: Elements sampled; of a larger gradient every k-th, which counts k times.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], guard: Guard, *, max_elements: int = MAX_ELEMENTS) -> None:

@@ -79,7 +79,7 @@ class StaleGradients:
         parameters: The parameters, in the order of the model; empty: nothing is inspected.
         optimizers: Optimizers of the parameters.
         guard: Keeps failures away from the backward pass and the update.
-        most: Tensors inspected.
+        max_tensors: Tensors inspected.
         largest: Elements of each; if an optimizer has no tensor that small, its smallest one is taken.
     """
 
