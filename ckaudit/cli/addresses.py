@@ -1,4 +1,4 @@
-"""Addresses and standard input on a command line: what they name is copied here first, so that each command reads a path."""
+"""Addresses and standard input on a command line: their content is copied here first, so that each command reads a path."""
 
 import re
 import sys
@@ -15,37 +15,38 @@ if TYPE_CHECKING:
     from ckaudit.cli.output import Tick
 
 READ_ALL = frozenset({"convert", "hash", "resume-check"})
-"""Commands that read files of weights too."""
+"""Commands that read weight files too."""
 
 READ = READ_ALL | {"coverage", "data", "diff", "export", "gate", "import", "metrics", "probe", "report"}
 READ |= {"mcp", "triage", "validate"}
-"""Commands that read what their words name, once."""
+"""Commands that read their operands once."""
 
 READ_AHEAD = {"triage": "ckaudit.audit.engine", "validate": "ckaudit.validate"}
-"""Commands that read one checkpoint after the other, and begin before the last one is there; and what they load meanwhile."""
+"""Commands that read one checkpoint after the other, and start before the last one is fetched; and the module that they load
+meanwhile."""
 
 WRITE = ("-o", "--output", "--out", "--into", "--write-checksums")
-"""Options whose value is written to."""
+"""Options whose value is an output path."""
 
 READ_LATER = ("--like",)
-"""Options whose value may be a pattern of addresses, which whoever looks for runs reads himself."""
+"""Options whose value may be a pattern of addresses, which is resolved later."""
 
 STANDARD_INPUT = "-"
-"""What a command line calls the log that is piped into it."""
+"""The operand for a log that is piped into the command."""
 
 ONE_CHECKPOINT = re.compile(r"(.+)(@(?:\d+|last))", re.DOTALL)
 
 
 def with_copies(arguments: Sequence[str], *, ahead: bool = True) -> list[str]:
-    """Return a command line in which each address of a command that reads, and `-`, is the path of its copy on this machine.
+    """Return a command line in which each address of a reading command, and `-`, is replaced by the path of a local copy.
 
     Args:
         arguments: The command line.
-        ahead: Whether the command may begin while checkpoints are still on their way.
+        ahead: Whether the command may start while checkpoints are still being fetched.
 
     Raises:
-        UsageError: Where something is to be written to an address, or nothing is piped into the command.
-        CkauditError: Where what an address names cannot be read.
+        UsageError: If an output is an address, or nothing is piped into the command.
+        CkauditError: If an address cannot be read.
     """
     words = list(arguments)
     if not words or words[0] not in READ or {"-h", "--help"} & set(words):
@@ -70,7 +71,7 @@ def with_copies(arguments: Sequence[str], *, ahead: bool = True) -> list[str]:
 
 
 def _copied(uri: str, command: str, *, quiet: bool, ahead: bool) -> str:
-    """Return the path of a copy, with the step behind it where one checkpoint of a run is meant."""
+    """Return the path of a copy, followed by the step if one checkpoint of a run is meant."""
     from ckaudit.cli.output import progress
     from ckaudit.remote.mirror import local_copy
 
@@ -96,7 +97,7 @@ def _copy_ahead(uri: str, command: str, tick: "Tick | None") -> "Path":
 
 @cache
 def _standard_input() -> str:
-    """Return the path of a file that holds what is piped into the command, until the command ends."""
+    """Return the path of a file with the content of standard input, which exists until the command ends."""
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("-: nothing is piped into this command", hint="python train.py | tee train.log | ckaudit triage -")
     import atexit
@@ -111,7 +112,7 @@ def _standard_input() -> str:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     copy = folder / "standard input"
     with copy.open("xb") as file:
-        # A pipe need not end: what goes beyond the limit of a log is refused when the copy is read.
+        # A pipe may be endless: content beyond the size limit of a log is rejected when the copy is read.
         while file.tell() <= MAX_IMPORT_BYTES and (block := sys.stdin.buffer.read(2**20)):
             file.write(block)
     remember(copy, "standard input")

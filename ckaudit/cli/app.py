@@ -1,4 +1,4 @@
-"""The Typer application: the list of commands and what they share."""
+"""The Typer application: the list of commands and their common code."""
 
 from collections.abc import Collection, Iterator, Sequence
 from importlib import import_module
@@ -53,19 +53,19 @@ Exit codes:
 """
 
 
-# `ckaudit --version` beside other words; alone, it is answered before Typer is loaded.
+# `ckaudit --version` with other arguments; alone, it is answered before Typer is loaded.
 def print_version(value: bool) -> None:
-    """Print the version and leave, if the option was given."""
+    """Print the version and exit, if the option was given."""
     if value:
         typer.echo(f"ckaudit {__version__}")
         raise typer.Exit
 
 
 def build(only: Collection[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:
-    """Return the application; plain help, because rich would double the time it takes to show.
+    """Return the application, with plain help, because rich would double its time.
 
     Args:
-        only: Names of the commands and groups to load; a command that is run needs no other.
+        only: Names of the commands and groups to load; running a command needs only that one.
     """
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, context_settings=SETTINGS)
     app.callback(epilog=EPILOG)(ckaudit)
@@ -73,7 +73,7 @@ def build(only: Collection[str] = (*COMMANDS, *GROUPS)) -> typer.Typer:
         if name in only:
             module = import_module(f"ckaudit.cli.{place}")
             settings = getattr(module, "SETTINGS", None)
-            # A name of two words is no word that a shell could complete; the help of the first word tells of it.
+            # A shell cannot complete a command name of two words; the help of the first word mentions it.
             app.command(name, epilog=module.EPILOG, context_settings=settings, hidden=" " in name)(module.command)
     for name, place in GROUPS.items():
         if name in only:
@@ -108,7 +108,7 @@ def invoke(arguments: Sequence[str]) -> Any:
 def _invoke(arguments: Sequence[str]) -> Any:
     known = {*COMMANDS, *GROUPS}.intersection(arguments[:1])
     command = get_command(build(known) if known else build())
-    # Typer 0.29 loads pydantic, 50 ms, to turn words into words. Versions without this attribute never read it.
+    # Typer 0.29 loads pydantic, 50 ms, to convert words to words. Versions without this attribute ignore it.
     context = SimpleNamespace(help_option_names=SETTINGS["help_option_names"])
     for subcommand in _all(command):
         for parameter in subcommand.get_params(context):
@@ -117,23 +117,23 @@ def _invoke(arguments: Sequence[str]) -> Any:
 
 
 def _with_subcommand(arguments: Sequence[str]) -> list[str]:
-    """Return arguments in which `fleet query` is one word, as its command is called, unless a run of that name is meant."""
+    """Return arguments with `fleet query` as one word, as the command is named, unless a run of that name is meant."""
     joined = " ".join(arguments[:2])
     is_one = len(arguments) > 1 and joined in COMMANDS and not Path(arguments[1]).exists()
     return [joined, *arguments[2:]] if is_one else list(arguments)
 
 
 class UncoercedWords:
-    """Stands in for Typer's coercion of one parameter: words stay words, and the command reads them itself."""
+    """Replaces Typer's coercion of one parameter: words stay words, and the command parses them itself."""
 
     @staticmethod
     def coerce(value: Any, param: Any, ctx: Any) -> Any:  # noqa: ARG004  the signature Typer calls
-        """Return what was typed; several values that were not given are none."""
+        """Return the typed value; an empty list for several values that were not given."""
         return () if value is None and (param.multiple or param.nargs == -1) else value
 
 
 def _all(command: Any) -> Iterator[Any]:
-    """Yield a command and, of a group, every command in it."""
+    """Yield a command and, for a group, every command in it."""
     yield command
     for subcommand in getattr(command, "commands", {}).values():
         yield from _all(subcommand)

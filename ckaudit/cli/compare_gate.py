@@ -78,7 +78,7 @@ def command(
             Path(canary), good, axis=cast("Axis", align), import_options=import_options, progress=tick, criteria=criteria
         )
     comparison = gated_under(comparisons, criteria.policy, require_vital=bool(vital))
-    if format == "sarif":  # as triage does it: at the line where the runs part
+    if format == "sarif":  # like triage: at the line where the runs part
         from msgspec.structs import replace
 
         from ckaudit.audit.evidence_files import evidence_files

@@ -1,4 +1,4 @@
-"""What `diff` and `gate` share: the axis that runs are compared along, what was asked for, and the exit code of a comparison."""
+"""Shared code of `diff` and `gate`: the axis of comparison, the output request, and the exit code."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ckaudit.contract.schema.diff import Comparison
 
 AXES = ("step", "tokens", "loss")
-WORDS_BY_GRAVITY = ("within_noise", "better", "different", "worse")  # the least grave first
+WORDS_BY_GRAVITY = ("within_noise", "better", "different", "worse")  # the mildest first
 
 Align = Annotated[
     str, typer.Option("--align", metavar="AXIS", help="Compare at equal step, tokens or loss.", autocompletion=lambda: list(AXES))
@@ -19,7 +19,7 @@ Align = Annotated[
 
 
 def requested(format: str, output: str, *, verbose: bool, base: str = "") -> "OutputRequest":  # noqa: A002  what the option is called
-    """Return what was asked for of the product, findings being of the folder `base`, or raise `UsageError`."""
+    """Return the output request, with file names in findings relative to the folder `base`, or raise `UsageError`."""
     from ckaudit.cli.deliver import OutputRequest
 
     return OutputRequest(
@@ -28,7 +28,7 @@ def requested(format: str, output: str, *, verbose: bool, base: str = "") -> "Ou
 
 
 def exit_code(comparison: "Comparison", fail_on: str) -> int:
-    """Return 1 where any pair's word is as grave as asked, 2 where one cannot be judged, else 0; a gate has codes of its own."""
+    """Return 1 if any pair's word is as severe as `fail_on`, 2 if one cannot be judged, else 0; a gate has its own codes."""
     if comparison.gate is not None:
         return {"passed": 0, "failed": 1, "incomparable": 2}[comparison.gate.outcome]
     words = {pair.word for pair in comparison.pairs} or {comparison.word}

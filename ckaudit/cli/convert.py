@@ -103,7 +103,7 @@ def command(
 
 
 def _choices(grids: str, histogram: str, digits: str, suffix: str) -> dict[str, Any]:
-    """Return the encoding that was asked for, or raise `UsageError`."""
+    """Return the requested encoding, or raise `UsageError`."""
     if suffix:
         checked_choice(suffix, SUFFIXES, "suffix")
     if digits and not (digits.isascii() and digits.isdecimal() and 1 <= int(digits) <= 17):

@@ -118,7 +118,7 @@ def command(
 
 
 def _tools(tokenizer: str, classifier: str, pad_id: str) -> "Tools":
-    """Return what the user lends to the measurement."""
+    """Return the optional tools for the measurement."""
     from ckaudit.data import Tools
     from ckaudit.material.plugin import load_classifier
 

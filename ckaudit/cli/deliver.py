@@ -1,4 +1,4 @@
-"""From a report to the reader: drawn, written, and summed up in an exit code."""
+"""From a report to the reader: it is drawn, written, and summarised in an exit code."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class OutputRequest(Struct, frozen=True, kw_only=True):
-    """What was asked of a report, checked before the work starts.
+    """The request for the output of a report, checked before the work starts.
 
     Attributes:
         format: One of `FORMATS`.
         output: File to write; empty: standard output.
-        fail_on: The least grave severity that fails; None: what the report's policy says, else sev1.
+        fail_on: The mildest severity that fails; None: from the report's policy, else sev1.
         allow_empty: Whether a report that judged nothing is fine.
-        require: vital: a report in which a vital check could not judge does not pass; None: what the report's policy says.
+        require: "vital": a report in which a vital check could not judge does not pass; None: from the report's policy.
         verbose: Leave nothing out.
         quiet: Leave out what is not a finding.
-        pictures: Draw pictures on a screen.
-        base: Folder that file names start from.
-        formats: The formats there are.
-        places: File and line at which findings that name no file begin, where that was looked up.
+        pictures: Draw pictures on a terminal.
+        base: Folder that file names are relative to.
+        formats: The available formats.
+        places: File and line at which findings without a file begin, if looked up.
     """
 
     format: str
@@ -62,7 +62,7 @@ def deliver(report: "Report", request: OutputRequest) -> int:
 
 
 def write_output(draw: Callable[[View], str], request: OutputRequest) -> None:
-    """Write what `draw` makes of a view: to a file, or to standard output."""
+    """Write the text that `draw` returns for a view, to a file or to standard output."""
     view = View(
         verbose=request.verbose,
         quiet=request.quiet,
@@ -82,7 +82,7 @@ def write_output(draw: Callable[[View], str], request: OutputRequest) -> None:
 
 
 def outcome_of(report: "Report", request: OutputRequest) -> "ExitOutcome":
-    """Return the exit code, and where the report could not judge the reason."""
+    """Return the exit code, with the reason if the report could not judge."""
     from ckaudit.reports.outcome import outcome
 
     return outcome(report, fail_on=request.fail_on, require=request.require, allow_empty=request.allow_empty)

@@ -119,10 +119,10 @@ def command(
 
 
 def chosen_mode(**modes: bool) -> str:
-    """Return the mode that was asked for, or an empty string.
+    """Return the requested mode, or an empty string.
 
     Raises:
-        UsageError: Where two were asked for.
+        UsageError: If two modes are requested.
     """
     asked = [name for name, given in modes.items() if given]
     if len(asked) > 1:
@@ -154,7 +154,7 @@ def _checkpoints(subjects: list[Operand]) -> "Comparison":
 
 
 def _audited(mode: str, subjects: list[Operand]) -> "Comparison":
-    """Ask one of the four questions that have a word of their own for an answer."""
+    """Run one of the four modes, whose answers have their own words."""
     from ckaudit.diff.combine import combine_pairs
 
     names, paths = [operand.name for operand in subjects], [operand.path for operand in subjects]

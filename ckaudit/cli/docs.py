@@ -27,7 +27,7 @@ Exit codes:
 
 PACKAGE = Path(__file__).parents[1]
 PLACES = (PACKAGE / "site", PACKAGE.parent / "build" / "site")
-"""Where the site may lie: inside the package, or beside it in a clone."""
+"""Possible places of the site: inside the package, or beside it in a clone."""
 
 BUILD = PACKAGE.parent / "docs" / "build_site.py"
 

@@ -1,4 +1,4 @@
-"""`ckaudit drill`: faults on purpose in the user's own training, in processes of its own, and what would be seen of them."""
+"""`ckaudit drill`: injected faults in the user's own training, in separate processes, and which of them are found."""
 
 import sys
 import tempfile
@@ -41,9 +41,9 @@ Exit codes:
   1  one was missed, or something was found in a healthy training
   2  could not drill: the command fails, or makes no Recorder
 """
-MIN_STEPS = 20  # steps: below, hardly a check has points enough
+MIN_STEPS = 20  # steps: below, hardly any check has enough points
 SETTINGS = {"allow_interspersed_args": False}
-"""What follows the command belongs to it."""
+"""All words after the command belong to it."""
 
 
 def _completed(incomplete: str) -> list[str]:
@@ -135,7 +135,7 @@ def command(
 def _plan(
     words: Sequence[str], faults: str, *, steps: str, onset: str, strength: str, seed: str, jobs: str, wait: str
 ) -> "DrillPlan":
-    """Return what is drilled, or raise `UsageError`."""
+    """Return the plan of the drill, or raise `UsageError`."""
     from ckaudit.lab.drill.trainings import DrillPlan
     from ckaudit.recorder.drill.settings import KINDS
 
@@ -147,7 +147,7 @@ def _plan(
     length = count(steps, "--steps")
     if length < MIN_STEPS:
         raise UsageError(f"--steps {steps} shows nothing: a training is judged from {MIN_STEPS} steps on", hint="try --steps 120")
-    first = count(onset, "--onset") if onset else length // 2 + 1  # not where a checkpoint is due anyway
+    first = count(onset, "--onset") if onset else length // 2 + 1  # not a step with a regular checkpoint
     if first >= length:
         raise UsageError(
             f"--onset {first} lies at or after the last of {length} steps", hint="choose an earlier one, or more --steps"
@@ -176,7 +176,7 @@ def share(word: str, option: str) -> float:
 
 
 def _drill(plan: "DrillPlan", root: Path, bundle: str, format: str) -> int:  # noqa: A002  what the option is called
-    """Train, judge and tell; return the exit code."""
+    """Train, judge and report; return the exit code."""
     from ckaudit.lab.drill.outcomes import judged
     from ckaudit.lab.drill.trainings import train_all
     from ckaudit.reports import render

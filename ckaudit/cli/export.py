@@ -90,7 +90,7 @@ def command(
 
 
 def _refuse_to_replace(format: str, target: Path, *, force: bool) -> None:  # noqa: A002  what the option is called
-    """Raise `UsageError` where something stands that may not be replaced, or that cannot be."""
+    """Raise `UsageError` if the target exists and may not, or cannot, be replaced."""
     if format != "tensorboard":
         if target.is_dir():
             raise UsageError(f"{target} is a folder", hint="name a file")
@@ -128,7 +128,7 @@ def _write(logged: "LoggedScalars", format: str, target: Path, *, quiet: bool) -
 
 
 def _tell(logged: "LoggedScalars", format: str, target: Path) -> None:  # noqa: A002  what the option is called
-    """Say what was written, and what the format has no room for."""
+    """Report what was written, and what the format cannot represent."""
     names = len(logged.numbers) + len(logged.words)
     sessions = f" of {len(logged.sessions):,} sessions" if len(logged.sessions) > 1 else ""
     say(f"wrote {target}: {logged.lines:,} lines of {names:,} names{sessions}")
@@ -145,7 +145,7 @@ def _tell(logged: "LoggedScalars", format: str, target: Path) -> None:  # noqa: 
 
 
 def _says_more_than_sessions(manifest: "Manifest | None") -> bool:
-    """Tell whether a run says anything of itself beside its sessions, which each line of a table names."""
+    """Tell whether a manifest contains anything besides its sessions, which each line of a table names."""
     from msgspec import UNSET
     from msgspec.structs import replace
 

@@ -155,7 +155,7 @@ def command(
 
 
 def _exit_code(fleet: "Fleet", criteria: "AcceptanceCriteria", fail_on: str, required: str | None, *, allow_empty: bool) -> int:
-    """Return the exit code, and say why where something could not be judged."""
+    """Return the exit code, and print the reason if something could not be judged."""
     from ckaudit.reports.outcome import fleet_outcome
 
     needed = required or (criteria.policy.base.require if criteria.policy else None)
@@ -167,7 +167,7 @@ def _exit_code(fleet: "Fleet", criteria: "AcceptanceCriteria", fail_on: str, req
 
 
 def moment(word: str, *, now: float) -> float:
-    """Return the Unix time that a word such as 7d or 2026-01-31 names; a time without a zone is of this machine's.
+    """Return the Unix time of a word such as 7d or 2026-01-31; a time without a zone is local.
 
     >>> moment("2h", now=10_000), moment("1970-01-02T00:00:00+00:00", now=0)
     (2800.0, 86400.0)
@@ -182,10 +182,10 @@ def moment(word: str, *, now: float) -> float:
 
 
 def workers(word: str) -> int | None:
-    """Return how many processes a word asks for, None for an empty one.
+    """Return the number of processes in a word, None for an empty one.
 
     Raises:
-        UsageError: Where it is no whole number from 1.
+        UsageError: If it is no integer from 1 on.
     """
     if not word:
         return None
@@ -196,7 +196,7 @@ def workers(word: str) -> int | None:
 
 @contextmanager
 def progress_bar() -> "Iterator[Progress | None]":
-    """Give what is called with sources done, in all, and new rows; None where nobody is watching standard error."""
+    """Yield a function to call with finished sources, all sources, and new rows; None if standard error is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

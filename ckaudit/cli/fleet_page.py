@@ -1,4 +1,4 @@
-"""The overview of a fleet as a file, and the reports of its ill runs beside it."""
+"""The overview of a fleet as a file, with the reports of its ill runs beside it."""
 
 import hashlib
 import os
@@ -33,11 +33,11 @@ MAX_LETTERS = 60
 
 
 def check(html: str, reports: str) -> None:
-    """Raise before the work, not after it, where a page could not be written.
+    """Raise before the work if a page could not be written.
 
     Raises:
-        UsageError: Where reports are asked for without an overview, or a place cannot be written to.
-        CkauditError: Where a library is missing.
+        UsageError: If reports are requested without an overview, or a path is not writable.
+        CkauditError: If a library is missing.
     """
     if reports and not html:
         raise UsageError("--reports without --html: nothing would link to them", hint="name a file too: --html overview.html")
@@ -53,7 +53,7 @@ def check(html: str, reports: str) -> None:
 
 
 def write(fleet: "Fleet", html: str, reports: str, import_options: "ImportOptions", criteria: "AcceptanceCriteria") -> None:
-    """Write the overview, after the reports that it links to; what was written before and still holds is left as it is."""
+    """Write the overview, after the reports that it links to; existing reports that are still valid are kept."""
     if not html:
         return
     from ckaudit.reports.html.fleet import page
@@ -71,7 +71,7 @@ def write(fleet: "Fleet", html: str, reports: str, import_options: "ImportOption
 def _write_reports(
     runs: "list[FleetRun]", folder: Path, beside: Path, import_options: "ImportOptions", criteria: "AcceptanceCriteria"
 ) -> dict[str, str]:
-    """Write a report for each run, and return where it is as seen from the overview; one that fails costs only itself."""
+    """Write a report for each run, and return the links from the overview; a failure costs only its own report."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -107,7 +107,7 @@ def _write_report(run: "FleetRun", file: Path, import_options: "ImportOptions", 
 
 
 def file_name(run: "FleetRun") -> str:
-    """Return the name of a report: that of the run as far as a file may be called so, and what tells its state from others."""
+    """Return the file name of a report: the name of the run with safe characters, and a key of its state."""
     words = UNSAFE.sub("-", run.run).strip("-.")[-MAX_LETTERS:].lstrip("-.")
     state = hashlib.blake2b(f"{run.run}\n{run.fingerprint}".encode(errors="replace"), digest_size=5).hexdigest()
     return f"{words or 'run'}-{state}.html"

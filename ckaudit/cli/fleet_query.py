@@ -1,4 +1,4 @@
-"""`ckaudit fleet query`: a question in SQL to the data set of a fleet."""
+"""`ckaudit fleet query`: an SQL query of a fleet's data set."""
 
 from typing import Annotated
 
@@ -71,7 +71,7 @@ def command(
 
 
 def _say_where(error: UsageError) -> int:
-    """Say an error of SQL on lines of its own, for its last ones point at the place."""
+    """Print an SQL error with its line breaks, because its last lines point at the place."""
     first, *others = str(error).split("\n")
     say(f"error: {first}")
     for line in others:

@@ -102,7 +102,7 @@ def _check(path: Path, *, quiet: bool) -> int:
 
 
 def _expected(path: Path) -> list[tuple[str, str, str]]:
-    """Read a list as `ckaudit hash` prints it."""
+    """Read a list in the format that `ckaudit hash` prints."""
     from ckaudit.contract.io.files import BrokenFile, read_bytes
 
     try:
@@ -129,7 +129,7 @@ def _tell(error: UnreadableError) -> None:
 
 
 def _escaped(name: str) -> str:
-    r"""Return a name on one line that reads back as itself; what steers a terminal becomes `\uNNNN`.
+    r"""Return a name escaped to one line, which can be read back; control characters become `\uNNNN`.
 
     >>> print(_escaped("a\\b\x1b"))
     a\\b\u001b

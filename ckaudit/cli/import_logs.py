@@ -85,7 +85,7 @@ def command(
 
 
 def _list_formats() -> int:
-    """Name every format that can be read."""
+    """Print every readable format."""
     from ckaudit.importers import format_key, importers
 
     width = max(len(format_key(importer)) for importer in importers())
@@ -94,7 +94,7 @@ def _list_formats() -> int:
 
 
 def _list_runs(runs: "Sequence[Imported]") -> int:
-    """Name the runs of a source, numbered as `--run` takes them."""
+    """Print the runs of a source, numbered for `--run`."""
     from ckaudit.importers import summary
     from ckaudit.reports.escape import visible
 
@@ -103,7 +103,7 @@ def _list_runs(runs: "Sequence[Imported]") -> int:
 
 
 def _in_catalogue_units(run: "Imported", chosen: Mapping[str, str]) -> "Imported":
-    """Return a run whose shares are in the catalogue's units."""
+    """Return a run with its shares converted to the catalogue's units."""
     import numpy as np
     from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""The files that a command line names to be read, so that nothing is written over them."""
+"""The input files of a command line, which must not be overwritten."""
 
 import os
 from collections.abc import Sequence
@@ -7,13 +7,13 @@ from pathlib import Path
 from ckaudit.errors import UsageError
 
 _OUTPUTS = ("--output", "-o", "--write-checksums", "--html", "--reports", "--prometheus")
-_REPORTS = (".html", ".svg", ".png", ".md", ".sarif", ".xml")  # no log ends so: a report may stand in the folder that it is on
+_REPORTS = (".html", ".svg", ".png", ".md", ".sarif", ".xml")  # no log has these endings: a report may be in its run's folder
 
 _inputs: list[Path] = []
 
 
 def remember_inputs(arguments: Sequence[str]) -> None:
-    """Take note of every word of a command line that names something that is there and is not the output."""
+    """Remember every word of a command line that names an existing path and is not the output."""
     _inputs[:] = [Path(word) for word in _words_read(arguments) if os.path.lexists(word)]
 
 
@@ -29,7 +29,7 @@ def _words_read(arguments: Sequence[str]) -> list[str]:
 
 
 def refuse_inputs(target: Path) -> None:
-    """Raise `UsageError` where writing to a file would destroy what the command reads."""
+    """Raise `UsageError` if writing to a file would destroy an input of the command."""
     for path in _inputs:
         if _is_same(target, path) or (path.is_dir() and _is_part(target, path)) or _is_sibling(target, path):
             raise UsageError(f"{target} is read by this command, and would be overwritten", hint="choose another --output")
@@ -40,12 +40,12 @@ def _is_same(target: Path, path: Path) -> bool:
 
 
 def _is_sibling(target: Path, path: Path) -> bool:
-    """Tell whether a file is of the same run as one that was named alone."""
+    """Tell whether a file belongs to the same run as an input file."""
     return path.is_file() and _is_of_run(target.name) and path.resolve().parent == target.resolve().parent
 
 
 def _is_part(target: Path, folder: Path) -> bool:
-    """Tell whether a file in a folder is one that an audit of it reads, or would read the next time."""
+    """Tell whether an audit of a folder reads a file in it, or would read it the next time."""
     place = target.resolve()
     if not place.is_relative_to(folder.resolve()):
         return False

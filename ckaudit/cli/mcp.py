@@ -42,7 +42,7 @@ def command(folders: FoldersNamed, *, config: Config = "", no_config: NoConfig =
     def criteria() -> "AcceptanceCriteria":
         return read_acceptance("triage", config=config, no_config=no_config, baseline="", update=False)
 
-    criteria()  # a policy that is wrong is told before anybody asks
+    criteria()  # report an invalid policy before the first call
     allowed = Folders(folders)
     if sys.stdin.isatty():
         say("this is a server for an MCP client, which starts it itself: ckaudit mcp --help")

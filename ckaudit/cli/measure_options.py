@@ -1,4 +1,4 @@
-"""What `data` and `probe` share: their options, and the way of measured values to the reader and into a run."""
+"""Shared code of `data` and `probe`: their options, and the output of measured values to the reader and into a run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,7 +48,7 @@ Step = Annotated[
 
 
 def paths(names: Sequence[str]) -> list[Path]:
-    """Return what was named as paths."""
+    """Return names as paths."""
     return [Path(name) for name in names]
 
 
@@ -61,7 +61,7 @@ def requested(
     verbose: bool,
     quiet: bool,
 ) -> "OutputRequest":
-    """Return what was asked for of the product, or raise `UsageError`."""
+    """Return the output request, or raise `UsageError`."""
     from ckaudit.cli.deliver import OutputRequest
 
     return OutputRequest(
@@ -76,7 +76,7 @@ def requested(
 
 
 def check_into(into: str, step: int | None) -> None:
-    """Raise `UsageError` before the work starts, where its result could not be kept."""
+    """Raise `UsageError` before the work starts if its result could not be stored."""
     if step is not None and not into:
         raise UsageError("--step says where in a run values belong", hint="name the run: --into RUN")
     if into and not Path(into).is_dir():
@@ -88,7 +88,7 @@ def check_into(into: str, step: int | None) -> None:
 
 
 def deliver_measures(measures: "Measures", request: "OutputRequest", *, into: str, step: int | None) -> int:
-    """Show measured values, add them to a run where asked, and return the exit code."""
+    """Show measured values, add them to a run if requested, and return the exit code."""
     from ckaudit.cli.deliver import write_output
     from ckaudit.reports.measures import render
 

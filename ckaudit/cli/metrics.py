@@ -117,7 +117,7 @@ def command(
 
 
 def _write_series(measurement: "Measurement", form: str, output: str, *, quiet: bool) -> None:
-    """Write every value as data, which has no room for notes: they are said."""
+    """Write every value as data; notes, for which data has no room, go to standard error."""
     from ckaudit.reports.metric_series import write
 
     with open_output(output) as stream, progress("writing", quiet=quiet) as tick:
@@ -127,7 +127,7 @@ def _write_series(measurement: "Measurement", form: str, output: str, *, quiet: 
 
 
 def _stretch(step: str, first: str, last: str, every: str) -> "StepRange":
-    """Return the steps that were asked for, or raise `UsageError`."""
+    """Return the requested range of steps, or raise `UsageError`."""
     from ckaudit.audit.measure import StepRange
 
     numbers = [
@@ -143,7 +143,7 @@ def _stretch(step: str, first: str, last: str, every: str) -> "StepRange":
 
 
 def _of_policy(import_options: "ImportOptions") -> "ImportOptions":
-    """Return import options with the slices that the policy of this folder has tau compare, where the user names none."""
+    """Return import options with the slices of the policy for tau, if the user names none."""
     from msgspec.structs import replace
 
     from ckaudit.effective_policy import policy_as_written
@@ -153,7 +153,7 @@ def _of_policy(import_options: "ImportOptions") -> "ImportOptions":
 
 
 def _code(measurement: "Measurement") -> int:
-    """Return the exit code, and say why where there is nothing to show, or where a metric broke."""
+    """Return the exit code, and print the reason if there is nothing to show or a metric failed."""
     broken = [missing.name for missing in measurement.missing if missing.reason == "broke"]
     if broken:
         say(f"error: {', '.join(broken)} broke: the table is not complete")

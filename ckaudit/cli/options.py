@@ -1,4 +1,4 @@
-"""The options that commands share, and the reading of their words."""
+"""The options that commands share, and the parsing of their values."""
 
 import os
 import re
@@ -71,7 +71,7 @@ def checked_choice(word: str, choices: Sequence[str], what: str) -> str:
     """Return `word` if it is one of `choices`.
 
     Raises:
-        UsageError: With the nearest choice, or all of them.
+        UsageError: If it is not; the message names the nearest choice, or all of them.
     """
     if word in choices:
         return word
@@ -81,12 +81,12 @@ def checked_choice(word: str, choices: Sequence[str], what: str) -> str:
 
 
 def severity(word: str) -> "Severity":
-    """Return the severity that `word` names, or raise `UsageError`."""
+    """Return the severity in `word`, or raise `UsageError`."""
     return cast("Severity", checked_choice(word, SEVERITIES, "severity"))
 
 
 def step(word: str | None, option: str = "--step") -> int | None:
-    """Return the step that `word` names, or raise `UsageError`."""
+    """Return the step in `word`, or raise `UsageError`."""
     if word is None:
         return None
     if word.startswith("-") and word[1:].isdecimal():
@@ -97,7 +97,7 @@ def step(word: str | None, option: str = "--step") -> int | None:
 
 
 def seconds(word: str, option: str, *, allow_zero: bool = True) -> float:
-    """Return the seconds that `word` names, or raise `UsageError`."""
+    """Return the seconds in `word`, or raise `UsageError`."""
     try:
         number = float(word)
     except ValueError:
@@ -120,7 +120,7 @@ Unit = Annotated[
 
 
 def columns(pairs: Sequence[str]) -> Mapping[str, str]:
-    """Return the mapping that `name=column` pairs spell, or raise `UsageError`."""
+    """Return the mapping in `name=column` pairs, or raise `UsageError`."""
     mapping: dict[str, str] = {}
     for pair in pairs:
         name, equals, column = pair.partition("=")
@@ -133,7 +133,7 @@ def columns(pairs: Sequence[str]) -> Mapping[str, str]:
 
 
 def units(pairs: Sequence[str]) -> Mapping[str, str]:
-    """Return the units that `name=unit` pairs spell, or raise `UsageError`; whether they are shares and units is asked later."""
+    """Return the units in `name=unit` pairs, or raise `UsageError`; whether they are valid units is checked later."""
     named: dict[str, str] = {}
     for pair in pairs:
         name, equals, unit = pair.partition("=")
@@ -154,7 +154,7 @@ def import_options(
     config: str = "",
     no_config: bool = False,
 ) -> "ImportOptions":
-    """Return what the user says of a run: --map, --run, --unit and --tau-slices, and the columns that the policy names."""
+    """Return the import options of a run: --map, --run, --unit and --tau-slices, and the columns of the policy."""
     from ckaudit.effective_policy import import_options_under, policy_as_written
 
     policy = None if no_config else policy_as_written(config)
@@ -163,7 +163,7 @@ def import_options(
 
 
 def keep_columns(import_options: "ImportOptions", *, save: bool = False) -> None:
-    """Write the columns that the user named into the policy where that is wished, else say which lines keep them there."""
+    """Write the columns that the user named into the policy if requested, else print the lines that would keep them there."""
     new = {name: column for name, column in import_options.columns.items() if import_options.remembered.get(name) != column}
     if not new:
         return
@@ -179,7 +179,7 @@ def keep_columns(import_options: "ImportOptions", *, save: bool = False) -> None
 
 
 def two_slices(word: str) -> tuple[str, str] | None:
-    """Return the easy and the hard slice that `word` names, None where it is empty, or raise `UsageError`."""
+    """Return the easy and the hard slice in `word`, None if it is empty, or raise `UsageError`."""
     names = [name.strip() for name in word.split(",")]
     if not word:
         return None
@@ -189,9 +189,9 @@ def two_slices(word: str) -> tuple[str, str] | None:
 
 
 def base(paths: Sequence[str]) -> str:
-    """Return the folder that file names in the report start from, seen from here; empty: from here.
+    """Return the folder that file names in the report are relative to; empty: the working folder.
 
-    Files are named relative to the audited folder where that is the only argument, and as the user named them otherwise.
+    Files are named relative to the audited folder if that is the only argument, else as the user named them.
     """
     first, *others = dict.fromkeys(paths)
     if others or not Path(first).is_dir():
@@ -204,7 +204,7 @@ def base(paths: Sequence[str]) -> str:
     return "" if relative == os.curdir else relative.replace(os.sep, "/")
 
 
-# The option --questions: which phases are answered, all of them where it stands alone.
+# The option --questions: the phases to answer; all of them if it has no value.
 QUESTIONS = "--questions"
 ALL_PHASES = "1-7"
 PHASE_LIST = re.compile(r"[\d,-]+")
@@ -221,7 +221,7 @@ Questions = Annotated[
 
 
 def with_all_phases(arguments: Sequence[str]) -> list[str]:
-    """Return arguments in which the option has its value, where it was given without one.
+    """Return arguments with the default value of the option, if it was given without one.
 
     >>> with_all_phases(["triage", "--questions", "runs/a"]), with_all_phases(["triage", "runs/a", "--questions", "1,4"])
     (['triage', '--questions=1-7', 'runs/a'], ['triage', 'runs/a', '--questions', '1,4'])
@@ -236,10 +236,10 @@ def with_all_phases(arguments: Sequence[str]) -> list[str]:
 
 
 def phases(word: str) -> tuple[int, ...]:
-    """Return the phases that a word such as 1,4-6 names, in order; none for an empty one.
+    """Return the phases in a word such as 1,4-6, in order; none for an empty one.
 
     Raises:
-        UsageError: Where it names something else.
+        UsageError: If it contains anything else.
     """
     numbers: set[int] = set()
     for part in word.split(",") if word else ():

@@ -1,4 +1,4 @@
-"""Where output goes: the product to standard output or a file, words to standard error, and how far a long work is."""
+"""Destinations of output: the product to standard output or a file, messages to standard error, and the progress of long work."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from ckaudit.reports.view import View
 
 
 def check_folder(output: str) -> None:
-    """Raise `UsageError` where the folder of an output file is not there, or the file is one that the command reads."""
+    """Raise `UsageError` if the folder of an output file does not exist, or the file is an input of the command."""
     folder = Path(output).parent
     if output and not folder.is_dir():
         raise UsageError(f"--output: there is no folder {folder}", hint="make it first")
@@ -25,11 +25,11 @@ def check_folder(output: str) -> None:
 
 
 def fit_to_stdout(view: View, *, drawn: bool) -> tuple[View, str]:
-    """Return how standard output is drawn on, and in which encoding; what is not drawn is data, and the same everywhere.
+    """Return the view and encoding of standard output; a product that is not drawn is data, and the same everywhere.
 
     Args:
-        view: What was asked for.
-        drawn: Whether the product is for a terminal.
+        view: The requested view.
+        drawn: Whether the product is drawn for a terminal.
     """
     if not drawn:
         return view, "utf-8"
@@ -39,7 +39,7 @@ def fit_to_stdout(view: View, *, drawn: bool) -> tuple[View, str]:
 
 
 def write_text(text: str, encoding: str = "utf-8", output: str = "") -> None:
-    """Write a text to standard output, or to a file; what the encoding does not have is escaped.
+    """Write a text to standard output, or to a file; characters outside the encoding are escaped.
 
     Raises:
         CkauditError: If it could not be written.
@@ -50,7 +50,7 @@ def write_text(text: str, encoding: str = "utf-8", output: str = "") -> None:
 
 @contextmanager
 def open_output(output: str) -> Iterator[BinaryIO]:
-    """Give what to write the product to: standard output where `output` is empty, else that file."""
+    """Yield the stream for the product: standard output if `output` is empty, else that file."""
     if output:
         with _file(Path(output)) as stream:
             yield stream
@@ -61,19 +61,19 @@ def open_output(output: str) -> Iterator[BinaryIO]:
         sys.stdout.buffer.flush()
     except OSError as error:
         if error.filename is not None:
-            raise  # it is about a file that was read for the product
+            raise  # the error is about a file that was read for the product
         redirect_to_devnull(sys.stdout)
-        if not isinstance(error, BrokenPipeError):  # a reader who has seen enough and closed the pipe is no error
+        if not isinstance(error, BrokenPipeError):  # a reader that closed the pipe has seen enough, which is no error
             raise CkauditError(f"cannot write to standard output: {error.strerror}") from None
 
 
 def redirect_to_devnull(stream: TextIO) -> None:
-    """Lead a stream that takes nothing more to nowhere: what it holds would raise again when the interpreter closes it."""
+    """Redirect a broken stream to the null device: its buffered content would raise again when the interpreter closes it."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def is_unwritable(stream: TextIO) -> bool:
-    """Tell whether a stream could not be written to, and lead it to nowhere if so."""
+    """Tell whether a stream could not be written to, and redirect it to the null device if so."""
     try:
         stream.flush()
     except OSError:
@@ -84,7 +84,7 @@ def is_unwritable(stream: TextIO) -> bool:
 
 @contextmanager
 def _file(path: Path) -> Iterator[BinaryIO]:
-    """Write a file beside its place and rename it when whole; a device or a pipe is written straight."""
+    """Write a temporary file and rename it when complete; a device or a pipe is written directly."""
     from ckaudit.contract.io.files import replacing
 
     refuse_inputs(path)
@@ -97,7 +97,7 @@ def _file(path: Path) -> Iterator[BinaryIO]:
         raise CkauditError(f"cannot write {path}: {error.strerror}", hint="choose another --output") from None
 
 
-# Words to the user: single lines on standard error, safe whatever a name holds.
+# Messages to the user: single lines on standard error, with unsafe characters escaped.
 def say(line: str) -> None:
     """Write one line to standard error, unless it is empty; a closed standard error changes no exit code."""
     if not line:
@@ -109,7 +109,7 @@ def say(line: str) -> None:
         redirect_to_devnull(sys.stderr)
 
 
-# A line on the terminal that says how far a long work is; never in a pipe or a log.
+# A progress line on the terminal for long work; never in a pipe or a log.
 ERASE = "\r\x1b[K"  # ECMA-48: to the line's start, erase to its end
 
 Tick = Callable[[int, int], None]
@@ -119,14 +119,14 @@ Tick = Callable[[int, int], None]
 def progress(
     what: str, *, quiet: bool = False, patience: float = 0.5, every: float = 0.1, clock: Callable[[], float] = monotonic
 ) -> Iterator[Tick | None]:
-    """Give a function to call with (done, total), or None where nobody is watching.
+    """Yield a function to call with (done, total), or None if standard error is no terminal.
 
     Args:
         what: The work, in one word.
         quiet: Show nothing.
-        patience: Seconds before the first line: short works show none.
+        patience: Seconds before the first line: short work shows none.
         every: Seconds between two lines.
-        clock: Where the time comes from.
+        clock: The clock.
     """
     stream = sys.stderr
     if quiet or not stream.isatty():
@@ -151,5 +151,5 @@ def _draw(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)
         stream.flush()
-    except OSError:  # the terminal is gone, the work is not
+    except OSError:  # the terminal is gone, the work continues
         redirect_to_devnull(stream)

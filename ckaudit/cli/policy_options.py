@@ -1,4 +1,4 @@
-"""The options of acceptance: which policy holds, and what was accepted once."""
+"""The options for acceptance: the policy, and the accepted findings."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -43,10 +43,10 @@ Update = Annotated[bool, typer.Option("--update-baseline", help="Accept everythi
 
 
 def read_acceptance(command: str, *, config: str, no_config: bool, baseline: str, update: bool) -> "AcceptanceCriteria":
-    """Return policy and baseline as the options name them.
+    """Return policy and baseline from the options.
 
     Raises:
-        UsageError: Where they contradict each other, or a file is not what it should be.
+        UsageError: If they contradict each other, or a file is invalid.
     """
     if config and no_config:
         raise UsageError("--config and --no-config contradict each other", hint="give one of them")
@@ -65,7 +65,7 @@ def read_acceptance(command: str, *, config: str, no_config: bool, baseline: str
 def hold_like(
     criteria: "AcceptanceCriteria", like: Sequence[str] | None, runs: Sequence[str], import_options: "ImportOptions"
 ) -> "AcceptanceCriteria":
-    """Return criteria that hold runs against the healthy siblings which --like names; without it, the same."""
+    """Return criteria that also compare runs with the healthy siblings of --like; unchanged without it."""
     if not like:
         return criteria
     from ckaudit.cli.output import progress
@@ -76,14 +76,14 @@ def hold_like(
 
 
 def failing_severity(asked: str, criteria: "AcceptanceCriteria") -> "Severity":
-    """Return the least grave severity that fails a command without profiles: the user's word, the policy's, or sev1."""
+    """Return the mildest severity that fails a command without profiles: the user's, the policy's, or sev1."""
     from ckaudit.cli.options import severity
 
     return severity(asked) if asked else (criteria.policy and criteria.policy.base.fail_on) or "sev1"
 
 
 def write_baseline(report: "Report", criteria: "AcceptanceCriteria") -> None:
-    """Write the baseline anew where that was asked for; entries of other commands stay."""
+    """Write the baseline again if requested; entries of other commands stay."""
     if criteria.baseline is None or not criteria.baseline.adopts:
         return
     from ckaudit.contract.io.files import write_atomic

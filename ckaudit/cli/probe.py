@@ -1,4 +1,4 @@
-"""`ckaudit probe`: what a model's generations give away, and passages reserved to ask it about."""
+"""`ckaudit probe`: measurements of a model's generations, and reserved passages for prompting it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -48,7 +48,7 @@ Generations = Annotated[
 
 
 def reading_of(files: list[str], usual: "Columns", chosen: "Mapping[str, str]") -> "Reading":
-    """Return how generations are read."""
+    """Return the reader of the generations."""
     from ckaudit.material.files import sample_files
     from ckaudit.material.records import MappedColumns, Reading
 
@@ -56,7 +56,7 @@ def reading_of(files: list[str], usual: "Columns", chosen: "Mapping[str, str]") 
 
 
 def whole_number(word: str, name: str) -> int | None:
-    """Return the number that an option's word means, None where it was not given, or raise `UsageError`."""
+    """Return the integer of an option, None if it was not given, or raise `UsageError`."""
     if word and not (word.isascii() and word.isdecimal() and int(word)):
         raise UsageError(f"{name} {word!r} is not a number of at least 1", hint=f"write it as digits, such as {name} 25")
     return int(word) if word else None
@@ -113,7 +113,7 @@ def toxicity(
     return deliver_measures(measures, request, into=into, step=at)
 
 
-# `ckaudit probe memorization`: how much of its training data does a model say word for word?
+# `ckaudit probe memorization`: how much of its training data does a model reproduce verbatim?
 MEMORIZATION_EPILOG = f"""
 \b
 Examples:
@@ -157,7 +157,7 @@ def memorization(
     return deliver_measures(measures, request, into=into, step=at)
 
 
-# `ckaudit probe init`: passages reserved before training, to ask the model about while it trains.
+# `ckaudit probe init`: passages reserved before training, for prompting the model while it trains.
 INIT_EPILOG = """
 \b
 Examples:
@@ -227,7 +227,7 @@ def init(
 
 
 def _written(reserved: "ReservedPassages", path: Path, wanted: int, *, with_held_out: bool) -> int:
-    """Write the probes, say what they are, and return the exit code."""
+    """Write the probes, print a summary, and return the exit code."""
     from ckaudit.cli.output import say, write_text
     from ckaudit.contract.io.artifact_hash import artifact_hash
     from ckaudit.contract.io.files import write_atomic
@@ -250,7 +250,7 @@ def _written(reserved: "ReservedPassages", path: Path, wanted: int, *, with_held
     return int(inside < wanted or (with_held_out and outside < wanted))
 
 
-# `ckaudit probe score`: how well does the model continue the passages that were reserved?
+# `ckaudit probe score`: how well does the model continue the reserved passages?
 SCORE_EPILOG = f"""
 \b
 Examples:

@@ -1,4 +1,4 @@
-"""`ckaudit push`: runs that wait on this machine go up to where they belong."""
+"""`ckaudit push`: uploads of runs that are pending on this machine."""
 
 from typing import TYPE_CHECKING, Annotated
 

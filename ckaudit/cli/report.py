@@ -1,4 +1,4 @@
-"""`ckaudit report`: one HTML file with the verdict and the pictures, that opens without a network; or its first page alone."""
+"""`ckaudit report`: one offline HTML file with the verdict and the pictures; or only its first page."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,7 +61,7 @@ Output = Annotated[
 
 
 class TriagedRun(NamedTuple):
-    """A run with what triage says of it."""
+    """A run with the results of triage."""
 
     path: Path
     run: "Read"
@@ -69,7 +69,7 @@ class TriagedRun(NamedTuple):
 
 
 class WrittenReport(NamedTuple):
-    """What is written to the file, and what is said of it."""
+    """The content of the file, and the messages about it."""
 
     content: bytes
     remarks: Sequence[str] = ()
@@ -120,12 +120,12 @@ def command(
     written = drawn(format, *with_addresses((judged.report, draw(judged, *beside))))
     with open_output(file) as stream:
         stream.write(written.content)
-    subject = with_addresses((beside or [judged])[0].report)  # of two runs the second is the one that is judged
+    subject = with_addresses((beside or [judged])[0].report)  # of two runs the second is judged
     return _say_outcome(subject, request, written.remarks)
 
 
 def _say_outcome(report: "Report", request: "OutputRequest", remarks: Sequence[str]) -> int:
-    """Say what was written and what is to be known of it, and return the exit code."""
+    """Print what was written and the notes on it, and return the exit code."""
     from ckaudit.cli.deliver import outcome_of
     from ckaudit.cli.output import say
 
@@ -138,7 +138,7 @@ def _say_outcome(report: "Report", request: "OutputRequest", remarks: Sequence[s
 
 
 def check_replaceable(file: Path) -> None:
-    """Raise `UsageError` where a file is there already that is no report of ours."""
+    """Raise `UsageError` if the file exists and is no report of ours."""
     from ckaudit.reports.html import SIGNATURE
     from ckaudit.reports.svg import picture, png
 
@@ -152,7 +152,7 @@ def check_replaceable(file: Path) -> None:
 
 
 def check_libraries(format: str) -> None:  # noqa: A002  what the option is called
-    """Say before the work, and not after, that a library is missing."""
+    """Raise before the work if a library is missing."""
     from ckaudit.reports.html import page
     from ckaudit.reports.svg import png
 
@@ -179,7 +179,7 @@ def drawn(format: str, report: "Report", panels: "Panels") -> WrittenReport:  # 
 def judge(
     path: Path, step: int | None, import_options: "ImportOptions", criteria: "AcceptanceCriteria", *, beside: bool = False
 ) -> TriagedRun:
-    """Read a run with all that is drawn of it, and with what a comparison looks at where it stands beside another; audit it."""
+    """Read a run with everything that is drawn, or compared with another run, and audit it."""
     from ckaudit.audit.engine import clauses_of, open_judged, triage_run, with_slices
     from ckaudit.audit.load_run import at_step
     from ckaudit.panels.build import panel_reads
@@ -193,7 +193,7 @@ def judge(
 
 
 def draw(judged: TriagedRun, other: TriagedRun | None = None) -> "Panels":
-    """Return the pictures of a run, and of another beside it, which is judged against the first, as by `ckaudit diff`."""
+    """Return the pictures of a run, or of two runs, of which the second is judged as by `ckaudit diff`."""
     from ckaudit.panels.build import panels
 
     if other is None:

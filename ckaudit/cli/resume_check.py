@@ -1,4 +1,4 @@
-"""`ckaudit resume-check`: could the training go on from what it saved?"""
+"""`ckaudit resume-check`: could the training resume from its checkpoints?"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -94,7 +94,7 @@ def command(
 
 
 def _write_checksums(checked: "ResumeCheckResult", output: str) -> None:
-    """Write the list of all checksums, as sha256sum does."""
+    """Write the list of all checksums, in the format of sha256sum."""
     from ckaudit.cli.output import write_text
     from ckaudit.resume.checksums import write_list
 
@@ -103,7 +103,7 @@ def _write_checksums(checked: "ResumeCheckResult", output: str) -> None:
 
 
 def _add(checked: "ResumeCheckResult", run: Path) -> None:
-    """Add what was found to the scalars of a run, at the steps of the checkpoints."""
+    """Add the results to the scalars of a run, at the steps of the checkpoints."""
     from ckaudit.contract.io.add_line import add_lines
     from ckaudit.resume.check import LOG, facts_by_step
 

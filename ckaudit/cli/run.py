@@ -1,4 +1,4 @@
-"""The one handler of everything that can go wrong: a line that says what, a line that says what to do, a code."""
+"""The single handler of all errors: a line with the error, a line with a remedy, an exit code."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
         remember_inputs(arguments)
         code = int(invoke(arguments or ["--help"]) or CLEAN)
     except SystemExit as left:
-        # Typer leaves with 1 where the reader of its help has closed the pipe; that reader has seen enough.
+        # Typer exits with 1 if the reader of its help has closed the pipe; that is no error.
         if isinstance(left.__context__, BrokenPipeError):
             return CLEAN if arguments else COULD_NOT
         raise
@@ -40,32 +40,32 @@ def run(arguments: Sequence[str]) -> int:
         code = INTERRUPTED
     if code == INTERRUPTED:
         say("interrupted")
-    # Without a command nothing was audited: the help is shown, and no pipeline takes it for a clean run.
+    # Without a command nothing was audited: the help is shown, and the exit code is not that of a clean run.
     return code if arguments else COULD_NOT
 
 
 def _follows_interrupt(error: BaseException) -> bool:
-    """Tell whether an error came up on the way out after Ctrl-C, as where that stopped a library while it was imported."""
+    """Tell whether an error follows from Ctrl-C, for example because that interrupted the import of a library."""
     before = error.__context__
     return before is not None and (isinstance(before, KeyboardInterrupt) or _follows_interrupt(before))
 
 
 def _refuse_empty(arguments: Sequence[str]) -> None:
-    """Raise `UsageError` where an argument is empty, as where a shell variable is not set; for an option that may mean none."""
+    """Raise `UsageError` if an argument is empty, as from an unset shell variable; an option with an empty value is allowed."""
     for place, (before, argument) in enumerate(zip(["", *arguments], arguments, strict=False), 1):
         if not argument and not before.startswith("-"):
             raise UsageError(f"argument {place} is empty", hint="Name a file or a folder; a shell variable may not be set.")
 
 
 def _fail(message: str, hint: str) -> int:
-    """Print an error and what to do about it, and return the code for an audit that could not be made."""
+    """Print an error and its remedy, and return the exit code of an audit that could not be made."""
     say(f"error: {message}")
     say(f"hint: {hint}" if hint else "")
     return COULD_NOT
 
 
 def _refused(error: OSError | MemoryError) -> int:
-    """Say what the system would not do: the files, the disk and the memory are the user's, and no bug of ours."""
+    """Report an error of the system: files, disk and memory belong to the user, so it is no bug of ours."""
     _print_traceback(error)
     if isinstance(error, MemoryError):
         return _fail("there is not enough memory", "give it more, or audit a part of the run")
@@ -89,7 +89,7 @@ def _print_traceback(error: BaseException) -> None:
 
 
 def _unexpected(error: Exception) -> int:
-    """Tell a wrong command line, which Typer raises as a class of its own that can format itself, from a bug."""
+    """Distinguish a wrong command line, which Typer raises as an exception that can format itself, from a bug."""
     if format_message := getattr(error, "format_message", None):
         context = getattr(error, "ctx", None)
         return _fail(format_message(), f"{context.command_path if context else 'ckaudit'} --help")

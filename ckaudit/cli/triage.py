@@ -162,7 +162,7 @@ def _requested(
     verbose: bool,
     pictures: bool,
 ) -> "OutputRequest":
-    """Return what was asked for of the product, or raise `UsageError`."""
+    """Return the output request, or raise `UsageError`."""
     from ckaudit.cli.deliver import OutputRequest
 
     return OutputRequest(
@@ -203,7 +203,7 @@ def _triage(
 
 
 def _with_evidence_files(request: "OutputRequest", report: "Report", run: str) -> "OutputRequest":
-    """Return a request that knows the files and lines of the evidence; only SARIF has a place to show them."""
+    """Return a request with the files and lines of the evidence, which only SARIF can show."""
     from msgspec.structs import replace
 
     from ckaudit.audit.evidence_files import evidence_files
@@ -215,7 +215,7 @@ def _with_evidence_files(request: "OutputRequest", report: "Report", run: str) -
 def check_one_question(
     *, step: str, event: str, benchmark_drop: bool, since: str, foreign: bool, baseline: str, like: Sequence[str] | None
 ) -> None:
-    """Raise `UsageError` where options ask for two things at once, or one has no meaning without another."""
+    """Raise `UsageError` if options exclude each other, or one requires another."""
     if event and benchmark_drop:
         raise UsageError("--event and --benchmark-drop are two questions", hint="ask one at a time")
     if since and not benchmark_drop:
@@ -229,7 +229,7 @@ def check_one_question(
 
 
 def _autopsy(run: str, event: str, request: "OutputRequest", criteria: "AcceptanceCriteria") -> int:
-    """Show what happened before an event, and return the exit code: 1 for grave findings of triage in its steps."""
+    """Show what happened before an event, and return the exit code: 1 for severe findings of triage in its steps."""
     asked = None if event == "last" else options.step(event, "--event")
     from ckaudit.audit.autopsy import autopsy
     from ckaudit.cli.deliver import write_output

@@ -204,7 +204,7 @@ def _warn(sentence: str) -> None:
 def _watch(
     rounds: "WatchRounds | ManyRuns", shown: str, workers: "list[Worker]", until: str | None, exporter: "Exporter | None"
 ) -> int:
-    """Watch until there is a reason to stop, and sum up."""
+    """Watch until there is a reason to stop, and summarise."""
     stop_rank = options.SEVERITIES.index(until) if until else len(options.SEVERITIES)
 
     def handle(event: "WatchEvent") -> None:
@@ -232,11 +232,11 @@ def _watch(
         _sum_up(rounds)
 
 
-FINISH_SECONDS = 75.0  # seconds for commands and addresses that are not done yet: more than one of each may take
+FINISH_SECONDS = 75.0  # seconds for unfinished commands and webhooks: more than one of each may take
 
 
 class OutputClosedError(Exception):
-    """The reader of standard output has closed it, and nothing else would be done."""
+    """The reader of standard output has closed it, and the watch has no other output."""
 
 
 def _all_of(*sayers: "Callable[[WatchEvent], None]") -> "Callable[[WatchEvent], None]":
@@ -248,7 +248,7 @@ def _all_of(*sayers: "Callable[[WatchEvent], None]") -> "Callable[[WatchEvent], 
 
 
 def _printer(shown: str, *, stop_unread: bool) -> "Callable[[WatchEvent], None]":
-    """Return what writes an event to standard output, at once."""
+    """Return a function that writes an event to standard output at once."""
     from ckaudit.cli.output import fit_to_stdout
     from ckaudit.reports.terminal.watch import event_lines
     from ckaudit.reports.view import View
@@ -273,7 +273,7 @@ def _printer(shown: str, *, stop_unread: bool) -> "Callable[[WatchEvent], None]"
 
 
 def _write_to_stdout(data: bytes, *, stop_unread: bool) -> None:
-    """Write data at once; where nobody reads it, raise or go on in silence."""
+    """Write data at once; if nobody reads it, raise or continue silently."""
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -286,7 +286,7 @@ def _write_to_stdout(data: bytes, *, stop_unread: bool) -> None:
 
 
 def _sum_up(rounds: "WatchRounds | ManyRuns") -> None:
-    """Say on standard error what was found in all, a line for each run."""
+    """Print a summary to standard error, a line for each run."""
     for name, alerts in rounds.alerts.items():
         counts = {word: sum(alert.severity == word for alert in alerts) for word in options.SEVERITIES}
         counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
@@ -302,7 +302,7 @@ DRAWING_SECONDS = 0.95  # seconds between two drawings
 
 
 class _Screen:
-    """The terminal's other screen, on which a panel of the runs is drawn anew once a second."""
+    """The terminal's alternate screen, on which a panel of the runs is drawn once a second."""
 
     def __init__(self, rounds: "WatchRounds | ManyRuns") -> None:
         from rich.console import Console
@@ -315,14 +315,14 @@ class _Screen:
 
     @property
     def view(self) -> "View":
-        """What the screen can show now."""
+        """What the screen can currently show."""
         from ckaudit.reports.terminal.screen_text import terminal_view
         from ckaudit.reports.view import View
 
         return terminal_view(View(), sys.stdout, os.environ)
 
     def draw(self) -> None:
-        """Draw the panel, unless it was drawn a moment ago."""
+        """Draw the panel, unless it was just drawn."""
         from rich.text import Text
 
         from ckaudit.reports.terminal.watch import panel
@@ -335,12 +335,12 @@ class _Screen:
 
 
 def _live(rounds: "WatchRounds | ManyRuns", handle: "Callable[[WatchEvent], None]", export: Callable[[], None]) -> int:
-    """Watch with a panel; what was found is written below it when it ends, so that it stays.
+    """Watch with a panel; the findings are printed when it ends, so that they stay visible.
 
     Args:
         rounds: The runs.
-        handle: Takes each event besides.
-        export: Called after each look besides.
+        handle: Also gets each event.
+        export: Also called after each poll.
     """
     events: list[WatchEvent] = []
     screen = _Screen(rounds)

@@ -1,4 +1,4 @@
-"""Many runs for `ckaudit watch`: patterns and addresses, listed again and again."""
+"""Many runs for `ckaudit watch`: patterns and addresses, listed repeatedly."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 
 def are_many(runs: Sequence[str]) -> bool:
-    """Tell whether any of the words is an address, or a pattern that is no file."""
+    """Tell whether any word is an address, or a pattern that is no file."""
     return any((is_uri(run) and scheme_of(run) != "file") or _is_pattern(run) for run in runs)
 
 
 def sources_of(
     runs: Sequence[str], *, criteria: "AcceptanceCriteria", import_options: "ImportOptions", patience: float, every: float
 ) -> "Sources":
-    """Return what is watched for words of the command line.
+    """Return the sources to watch for words of the command line.
 
     Args:
         runs: Paths, addresses and patterns of either.
         criteria: Policy and baseline.
-        import_options: What logs do not say themselves.
+        import_options: Facts that logs lack.
         patience: Seconds to wait until a pattern matches anything.
-        every: Seconds between two lists.
+        every: Seconds between two listings.
 
     Raises:
-        UsageError: Where a pattern matches nothing even then.
-        UnreadableError: Where a storage cannot be listed.
+        UsageError: If a pattern matches nothing even then.
+        UnreadableError: If a storage cannot be listed.
     """
     from ckaudit.fleet.find_runs import FoundRuns, find_runs
     from ckaudit.fleet.fingerprint import audit_key
@@ -48,7 +48,7 @@ def sources_of(
     def find() -> "Mapping[str, Place]":
         found_runs = first.pop() if first else FoundRuns()
         if not found_runs.paths:
-            with suppress(UsageError):  # what a pattern matched is gone
+            with suppress(UsageError):  # the files that a pattern matched have vanished
                 found_runs = find_runs(runs, key)
         return {name: _place(name, path, found_runs, key) for name, path in found_runs.paths.items()}
 
@@ -62,7 +62,7 @@ def sources_of(
 
 
 def _first(runs: Sequence[str], key: bytes, patience: float, every: float) -> "FoundRuns":
-    """Return what is there at the start, as soon as that is anything."""
+    """Return the existing runs, as soon as there are any."""
     from ckaudit.fleet.find_runs import find_runs
 
     end = monotonic() + patience

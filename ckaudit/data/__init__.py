@@ -1,4 +1,4 @@
-"""What a sample of training data is made of: the catalogue's rows M29 to M38, M48 and the pattern part of M51."""
+"""Measurements of a sample of training data: rows M29 to M38, M48 and the pattern part of M51 of the catalogue."""
 
 from ckaudit.data.measure import Tools, measure
 

@@ -1,7 +1,7 @@
-"""A document of a sample, and what every gauge of documents is.
+"""A document of a sample, and the protocol of a gauge of documents.
 
-A record is brought to one form; what has the wrong type is told and left out. A gauge sees each document once, and says at the
-end what it measured or why it could not.
+A record is converted to one form; values of a wrong type are reported and left out. A gauge sees each document once, and returns
+at the end what it measured or why it could not.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -32,18 +32,18 @@ NO_TEXT = "no document has a text: where another column holds it, --map text=COL
 
 
 class Document(Struct, frozen=True):
-    """One document; None is not recorded.
+    """One document; None means not recorded.
 
     Attributes:
-        place: Where it stands.
-        text: Its text.
-        source: Where it came from.
-        tokens: Its tokens without padding.
-        ids: The tokens themselves.
-        pad: Padding around them.
-        score: How toxic it is, 0 to 1.
-        rules: The filters that rejected it, empty where it names none; None where they cannot be read.
-        speaks_of_filters: Whether its record says anything of filters.
+        place: Place of the document.
+        text: Text of the document.
+        source: Name of its data source.
+        tokens: Number of tokens without padding.
+        ids: Token ids.
+        pad: Number of padding tokens.
+        score: Toxicity, 0 to 1.
+        rules: Filters that rejected it, empty if it names none; None if they cannot be read.
+        speaks_of_filters: Whether its record has a field for filters.
     """
 
     place: str
@@ -58,17 +58,17 @@ class Document(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Bytes of the text in UTF-8."""
+        """Size of the text in UTF-8 bytes."""
         return len((self.text or "").encode())
 
 
 def document(record: Record, report: FaultReporter, *, pad_id: int | None = None) -> Document:
-    """Return the document that a record describes.
+    """Return the document of a record.
 
     Args:
         record: The record.
         report: Called with each value of a wrong type.
-        pad_id: The token that pads.
+        pad_id: Id of the padding token.
     """
     values = record.values
     fields = {name: _read(name, reader, record, report) for name, reader in _READERS.items() if name in values}
@@ -151,21 +151,21 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 class SampleGauge(Protocol):
-    """One family of values."""
+    """One group of values."""
 
     def observe(self, document: Document) -> None:
-        """Take one document that no filter rejected."""
+        """Add one document that no filter rejected."""
 
     def measures(self) -> Values:
         """Yield the values, or what was missing."""
 
 
 def rate(name: str, row: str, hits: int, of: int, detail: str | None = None) -> Measure:
-    """Return a share of `of` documents in percent, as the catalogue has its rates, with the interval that goes with it."""
+    """Return a share of `of` documents in percent, like the rates of the catalogue, with its interval."""
     low, high = wilson_interval(hits, of)
     return Measure(name=name, row=row, value=100 * hits / of, unit="%", points=of, low=100 * low, high=100 * high, detail=detail)
 
 
 def not_recorded(name: str, row: str, detail: str) -> Missing:
-    """Return a value that the sample has nothing for."""
+    """Return a value for which the sample has no data."""
     return Missing(name=name, row=row, reason="not_recorded", detail=detail)

@@ -1,8 +1,8 @@
 """Near duplicates inside the sample (M36), between sample and validation (M37), and the largest groups of them (M38).
 
-Two documents are near duplicates where the Jaccard index of their five-word shingles is at least 0.8 (Lee et al. 2022,
-"Deduplicating Training Data Makes Language Models Better", section 4.2). MinHash only proposes pairs: each is compared
-exactly, for which the sample is read a second time. Documents with the same words in the same order need no comparison.
+Two documents are near duplicates if the Jaccard index of their five-word shingles is at least 0.8 (Lee et al. 2022,
+"Deduplicating Training Data Makes Language Models Better", section 4.2). MinHash only proposes pairs. Each pair is compared
+exactly, in a second pass over the sample. Documents with the same words in the same order need no comparison.
 """
 
 import hashlib
@@ -30,18 +30,18 @@ SHOWN, PLACES, EXCERPT, HEAD = 5, 3, 80, 2000
 
 BANDS, ROWS = 25, 5
 
-VALUES = 128  # a power of two is hashed fastest; three values are not used
+VALUES = 128  # a power of two is hashed fastest; three values are unused
 
-NEIGHBOURS = 8  # of each document in a band: a thousand copies of a page make 8,000 pairs, not half a million
+NEIGHBOURS = 8  # per document in a band: a thousand copies of a page make 8,000 pairs, not half a million
 
-# Chinese and Japanese write no blanks: each character counts as a word.
+# Chinese and Japanese have no spaces: each character counts as a word.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
 
-SIZE = 5  # words of a run (Lee et al. 2022, appendix A)
+SIZE = 5  # words of a shingle (Lee et al. 2022, appendix A)
 
 
 class Candidates:
-    """Signatures of documents, numbered in the order they came."""
+    """Signatures of documents, numbered in the order of arrival."""
 
     def __init__(self) -> None:
         self._keys = array("Q")
@@ -59,7 +59,7 @@ class Candidates:
             self._keys.frombytes((values * _multipliers()).sum(axis=1, dtype=np.uint64).tobytes())
 
     def pairs(self) -> "NDArray[np.int64]":
-        """Return each pair that agrees in a band once, smaller number first: shape (N, 2)."""
+        """Return each pair that agrees in a band once, the smaller number first: shape (N, 2)."""
         import numpy as np
 
         count = len(self)
@@ -72,21 +72,21 @@ class Candidates:
                 same = np.flatnonzero(ordered[distance:] == ordered[:-distance])
                 if not len(same):
                     break
-                parts.append(order[same] * count + order[same + distance])  # a stable sort keeps the smaller first
+                parts.append(order[same] * count + order[same + distance])  # a stable sort keeps the smaller number first
         codes = np.unique(np.concatenate(parts))
         return np.stack(np.divmod(codes, max(count, 1)), axis=1)
 
 
 class Duplicates:
-    """Sees the sample, then the validation set, then, where pairs are to be compared, both again in the same order."""
+    """Reads the sample, then the validation set, then, if pairs are to be compared, both again in the same order."""
 
     def __init__(self, *, threshold: float = THRESHOLD) -> None:
         self._threshold = threshold
         self._candidates = Candidates()
-        self._number: dict[bytes, int] = {}  # of each text that differs from all before
-        self._copies = array("q")  # of each of these, how many are in the sample
-        self._order = array("q")  # the number of each document as it came, -1 without words
-        self._held_out = array("q")  # for each validation document, its number, in their order
+        self._number: dict[bytes, int] = {}  # number of each distinct text
+        self._copies = array("q")  # copies of each of these in the sample
+        self._order = array("q")  # number of each document in the order of arrival, -1 without words
+        self._held_out = array("q")  # number of each validation document, in their order
         self._joined: list[int] = []
         self._overlapping: set[int] = set()
         self._wordless = 0
@@ -118,7 +118,7 @@ class Duplicates:
         return self._number[key]
 
     def compare(self, documents: Iterable[Document]) -> None:
-        """Compare all pairs that may be near duplicates, and gather the largest groups.
+        """Compare all possible near duplicates, and collect the largest groups.
 
         Args:
             documents: All documents again, those of the validation set last.
@@ -135,7 +135,7 @@ class Duplicates:
     def _read_again(
         self, documents: Iterable[Document], compared: set[int], shown: set[int]
     ) -> tuple["dict[int, Hashes]", dict[int, list[tuple[str, str]]]]:
-        """Return the shingles of documents to compare, and place and beginning of the first few of those to show."""
+        """Return the shingles of documents to compare, and place and beginning of the first few to show."""
         sets: dict[int, Hashes] = {}
         firsts: dict[int, list[tuple[str, str]]] = {}
         for number, document in zip(self._order, documents, strict=False) if shown else ():
@@ -179,7 +179,7 @@ class Duplicates:
             self.clusters.append(Cluster(documents=sizes[root], places=[place for place, _ in places[:PLACES]], excerpt=excerpt))
 
     def measures(self, *, has_validation: bool) -> Values:
-        """Yield M36 to M38; `compare` comes first."""
+        """Yield M36 to M38; call `compare` first."""
         documents = sum(self._sizes)
         yield from self._inside(documents)
         if not has_validation:
@@ -211,11 +211,10 @@ class Duplicates:
         )
 
 
-# Pairs of documents that may be near duplicates: MinHash signatures, of which a band of five values agrees (LSH).
-#
-# With 25 bands of 5 values (Leskovec, Rajaraman & Ullman, Mining of Massive Datasets, chapter 3) two documents that share a
-# fraction s of their shingles meet with probability 1 - (1 - s^5)^25: 0.99995 at 0.8, half at 0.5. Every pair that met is
-# compared exactly afterwards, so that only misses remain, and they are rare.
+# Candidate pairs of near duplicates: MinHash signatures of which a band of five values agrees (LSH).  With 25 bands of 5 values
+# (Leskovec, Rajaraman & Ullman, Mining of Massive Datasets, chapter 3) two documents that share a fraction s of their shingles
+# are paired with probability 1 - (1 - s^5)^25: 0.99995 at 0.8, half at 0.5. Every pair is compared exactly afterwards, so only
+# misses remain, and they are rare.
 def _multipliers() -> "NDArray[np.uint64]":
     import numpy as np
 
@@ -237,9 +236,9 @@ def _signatures() -> Callable[[set[str]], Any]:
     return signature
 
 
-# A text as the set of its five-word runs: what near duplicates are compared by.
+# A text as the set of its five-word shingles, by which near duplicates are compared.
 def words(text: str) -> list[str]:
-    """Return the words of a text, in small letters, without what stands between them.
+    """Return the words of a text in lower case, without spaces and punctuation.
 
     >>> words("It's 3,5 km.")
     ['it', 's', '3', '5', 'km']
@@ -248,7 +247,7 @@ def words(text: str) -> list[str]:
 
 
 def shingles(text_words: list[str], *, size: int = SIZE) -> set[str]:
-    """Return every run of `size` words; a shorter text is one run.
+    """Return every sequence of `size` words; a shorter text is one sequence.
 
     >>> sorted(shingles(["a", "b", "c"], size=2))
     ['a b', 'b c']
@@ -257,19 +256,19 @@ def shingles(text_words: list[str], *, size: int = SIZE) -> set[str]:
 
 
 def fingerprint(text_words: list[str]) -> bytes:
-    """Return what two texts share only if they are the same words in the same order."""
+    """Return a hash that two texts share only if they have the same words in the same order."""
     return hashlib.blake2b(" ".join(text_words).encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def hashes(shingle_set: set[str]) -> "Hashes":
-    """Return shingles as sorted numbers, which take an eighth of the memory."""
+    """Return shingles as sorted hashes, which take an eighth of the memory."""
     import numpy as np
 
     return np.unique(np.fromiter(map(hash, shingle_set), np.int64, len(shingle_set)))
 
 
 def jaccard(one: "Hashes", other: "Hashes") -> float:
-    """Return the size of what two sets share over the size of both together."""
+    """Return the Jaccard index of two sets: the size of the intersection over that of the union."""
     import numpy as np
 
     shared = len(np.intersect1d(one, other, assume_unique=True))

@@ -1,4 +1,4 @@
-"""What is measured of each document of a sample: sources (M29), languages (M30), filters (M31), tokens (M32 to M35)."""
+"""Measurements of each document of a sample: sources (M29), languages (M30), filters (M31), tokens (M32 to M35)."""
 
 from array import array
 from collections import Counter
@@ -22,7 +22,7 @@ NO_TOKENS = "no document says how many tokens it has: add a column tokens, or gi
 
 
 class TokenShares:
-    """Tokens of each label over all tokens; documents without a label are none of them, and said to be."""
+    """Tokens of each label over all labelled tokens; documents without a label are left out, and reported."""
 
     def __init__(self, name: str, row: str, label: Callable[[Document], str | None], nothing: str) -> None:
         self._name, self._row, self._label, self._nothing = name, row, label, nothing
@@ -44,7 +44,7 @@ class TokenShares:
             self._tokens[label] += document.tokens
 
     def measures(self) -> Values:
-        """Yield a share for each label, the largest first; labels beyond the first two hundred are joined."""
+        """Yield a share for each label, the largest first; labels beyond the first two hundred are combined."""
         total = self._tokens.total()
         if self._documents == self._unlabelled:
             yield not_recorded(self._name, self._row, self._nothing)
@@ -71,9 +71,9 @@ class TokenShares:
 
 
 class FilterRejections:
-    """How much each filter threw out; sees rejected documents too.
+    """The share of documents that each filter rejected; it also observes rejected documents.
 
-    Where some documents name a filter, one that says nothing was kept: many a writer marks only what it rejected.
+    If some documents name a filter, those without one count as kept: many writers mark only rejected documents.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ def languages() -> TokenShares:
 
 
 def _language(document: Document, *, max_characters: int = 1000) -> str | None:
-    # 1,000 characters tell languages apart as well as a whole document does, in a fraction of the time.
+    # 1,000 characters identify a language as well as a whole document does, in a fraction of the time.
     if document.text is None or not document.text.strip():
         return None
     return _classifier()(document.text[:max_characters])[0]
@@ -119,7 +119,7 @@ def _language(document: Document, *, max_characters: int = 1000) -> str | None:
 
 @cache
 def _classifier(*, confidence: float = 0.5) -> Callable[[str], tuple[str, float]]:
-    """Return what tells a language by its ISO 639 code: "zxx" where there is none, "und" where another is as likely."""
+    """Return a classifier of languages by ISO 639 code: "zxx" without language, "und" if another is as likely."""
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError:
@@ -130,13 +130,13 @@ def _classifier(*, confidence: float = 0.5) -> Callable[[str], tuple[str, float]
 
 
 class BytesPerToken:
-    """Bytes of text for each token (M32)."""
+    """Bytes of text per token (M32)."""
 
     def __init__(self) -> None:
         self._bytes = self._tokens = self._texts = self._counted = 0
 
     def observe(self, document: Document) -> None:
-        """Add a document; it counts where it has both text and tokens."""
+        """Add a document; it counts if it has both text and tokens."""
         self._texts += document.text is not None
         self._counted += document.tokens is not None
         if document.text is not None and document.tokens is not None:
@@ -144,7 +144,7 @@ class BytesPerToken:
             self._tokens += document.tokens
 
     def measures(self) -> Values:
-        """Yield bytes over tokens, of all documents together."""
+        """Yield bytes over tokens, for all documents together."""
         if not self._tokens:
             uncounted = "no document has both a text and tokens" if self._counted else NO_TOKENS
             yield not_recorded("bytes_per_token", "M32", uncounted if self._texts else NO_TEXT)
@@ -160,7 +160,7 @@ class TokensPerDocument:
         self._lengths = array("q")
 
     def observe(self, document: Document) -> None:
-        """Add a document whose tokens are counted."""
+        """Add a document; it counts if its number of tokens is known."""
         if document.tokens is not None:
             self._lengths.append(document.tokens)
 
@@ -177,13 +177,13 @@ class TokensPerDocument:
 
 
 class PaddingShare:
-    """Padding over all positions (M34)."""
+    """Share of padding in all positions (M34)."""
 
     def __init__(self) -> None:
         self._pad = self._total = 0
 
     def observe(self, document: Document) -> None:
-        """Add a document that says how much padding it has."""
+        """Add a document; it counts if its padding is known."""
         if document.pad is not None and document.tokens is not None:
             self._pad += document.pad
             self._total += document.pad + document.tokens
@@ -197,18 +197,18 @@ class PaddingShare:
 
 
 class TokenHistogram:
-    """How often each token occurs, to be compared with another sample (M35)."""
+    """How often each token occurs, for comparison with another sample (M35)."""
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
 
     def observe(self, document: Document) -> None:
-        """Add a document whose tokens are known by number."""
+        """Add a document; it counts if its token ids are known."""
         if document.ids is not None:
             self.counts.update(document.ids)
 
     def measures(self) -> Values:
-        """Yield nothing: a histogram alone is no value."""
+        """Yield nothing: a histogram alone gives no value."""
         yield from ()
 
 
@@ -231,7 +231,7 @@ def kl_divergence(now: Counter[int], reference: Counter[int], *, pseudo_count: f
     Args:
         now: Tokens of the sample, p.
         reference: Tokens of the reference, q.
-        pseudo_count: Added to every token that occurs in either, so that one that is new is not infinitely far (Laplace).
+        pseudo_count: Added to every token that occurs in either, so that a new token does not make the result infinite (Laplace).
     """
     union = now.keys() | reference.keys()
     p_total = now.total() + pseudo_count * len(union)
@@ -244,11 +244,11 @@ def kl_divergence(now: Counter[int], reference: Counter[int], *, pseudo_count: f
 
 
 def load_tokenizer(path: Path) -> Callable[[Document], Document]:
-    """Return a function that counts the tokens of a document that does not say them, with a `tokenizer.json`.
+    """Return a function that adds the tokens of a document without them, by a `tokenizer.json`.
 
     Raises:
-        UsageError: Where the library is not installed.
-        UnreadableError: Where the file is no tokenizer.
+        UsageError: If the library is not installed.
+        UnreadableError: If the file is no tokenizer.
     """
     try:
         from tokenizers import Tokenizer

@@ -1,4 +1,4 @@
-"""All values of one sample in one pass over it, and a second one where documents have to be compared."""
+"""All values of one sample, in one pass over it, and a second one if documents have to be compared."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -29,9 +29,9 @@ from ckaudit.material.records import Progress, Reading
 from ckaudit.wording import plural
 
 
-# How many documents hold personal data (M51, the part that patterns can find).
+# Documents that contain personal data (M51, the part that patterns can find).
 class PersonalData:
-    """Share of the documents with at least one hit, in all and of each kind; what was found is never shown."""
+    """Share of documents with at least one hit, overall and by kind; the hits are never shown."""
 
     def __init__(self) -> None:
         self._documents = self._hit = self._nobodys = 0
@@ -39,7 +39,7 @@ class PersonalData:
         self._first: dict[str, str] = {}
 
     def observe(self, document: Document) -> None:
-        """Look through one text."""
+        """Search one text."""
         if document.text is None:
             return
         self._documents += 1
@@ -52,7 +52,7 @@ class PersonalData:
             self._first.setdefault(kind, document.place)
 
     def measures(self) -> Values:
-        """Yield the rate of all kinds together, and of each."""
+        """Yield the rate of all kinds together, and of each kind."""
         if not self._documents:
             yield not_recorded("pii_hit_rate", "M51", NO_TEXT)
             return
@@ -67,17 +67,17 @@ class PersonalData:
             yield rate(f"pii_hit_rate/{kind}", "M51", self._kinds[kind], self._documents, first)
 
 
-# How much of the sample a classifier calls toxic (M48).
+# The share of the sample that a classifier calls toxic (M48).
 class Toxicity:
     """Share of the scored documents with a score of at least one half."""
 
     def __init__(self, *, threshold: float = 0.5) -> None:
-        # One half is where RealToxicityPrompts draws the line (Gehman et al. 2020).
+        # RealToxicityPrompts uses one half as the threshold (Gehman et al. 2020).
         self._threshold = threshold
         self._toxic = self._scored = 0
 
     def observe(self, document: Document) -> None:
-        """Add a document that has a score."""
+        """Add a document; it counts if it has a score."""
         if document.score is not None:
             self._scored += 1
             self._toxic += document.score >= self._threshold
@@ -91,12 +91,12 @@ class Toxicity:
 
 
 class Tools(Struct, frozen=True):
-    """What the user lends to the measurement.
+    """Optional tools for the measurement.
 
     Attributes:
-        tokenizer: A `tokenizer.json`, for documents that do not say their tokens.
+        tokenizer: A `tokenizer.json`, for documents without tokens.
         classifier: Scores texts that have no score.
-        pad_id: The token that pads.
+        pad_id: Id of the padding token.
     """
 
     tokenizer: Path | None = None
@@ -105,7 +105,7 @@ class Tools(Struct, frozen=True):
 
 
 class _SamplePass:
-    """One sample on its way through the gauges that look at each document by itself."""
+    """One sample on its way through the gauges of single documents."""
 
     def __init__(self) -> None:
         self.rejects, self.histogram = FilterRejections(), TokenHistogram()
@@ -122,7 +122,7 @@ class _SamplePass:
         self.records = self.accepted = 0
 
     def take(self, documents: Iterable[Document]) -> Iterator[Document]:
-        """Show every document to the gauges, and yield those that no filter rejected."""
+        """Pass every document to the gauges, and yield those that no filter rejected."""
         for item in documents:
             self.records += 1
             self.rejects.observe(item)
@@ -152,11 +152,11 @@ def measure(
 
     Args:
         sample: The sample.
-        subject: What the user called it.
+        subject: Name that the user gave.
         validation: Held-out texts, for M37.
-        reference: An earlier or trusted sample, for M35; the values of single documents are given of it too.
-        tools: What else may be used.
-        progress: Called with the bytes done, and of the sample; where documents are compared, twice from the start.
+        reference: An earlier or trusted sample, for M35; the values of its single documents are given too.
+        tools: Optional tools.
+        progress: Called with the number of read bytes and of all bytes; twice from the start if documents are compared.
     """
     faults = FaultCollector()
     own, duplicates = _SamplePass(), Duplicates()
@@ -211,7 +211,7 @@ def _scored(documents: Iterable[Document], classify: Classifier) -> Iterator[Doc
 
 
 def _kept(reading: Reading, tools: Tools, report: FaultReporter, progress: Progress | None = None) -> Iterator[Document]:
-    """Yield the documents that no filter rejected, without asking tokenizer or classifier."""
+    """Yield the documents that no filter rejected, without using tokenizer or classifier."""
     for record in reading.records(report, progress):
         record_document = document(record, report, pad_id=tools.pad_id)
         if not record_document.rules:
@@ -219,4 +219,4 @@ def _kept(reading: Reading, tools: Tools, report: FaultReporter, progress: Progr
 
 
 def _ignore_fault(_: object) -> None:
-    """Take a fault that was reported before."""
+    """Ignore a fault that was reported before."""

@@ -1,8 +1,8 @@
-"""Personal data by pattern (M51): each candidate is checked, so that what is counted is meant; names are not looked for.
+"""Personal data by pattern (M51): each candidate is validated; names are not searched.
 
-E-mail addresses, IBANs (country, length and check digits: ISO 13616), payment cards (issuer, length and the check digit of
-ISO/IEC 7812), international phone numbers (number plans as libphonenumber has them) and public IP addresses. Addresses and
-networks that standards reserve (RFC 2606, RFC 5737, RFC 3849, RFC 1918) and mailboxes that nobody reads are nobody's.
+The kinds are e-mail addresses, IBANs (country, length and check digits: ISO 13616), payment cards (issuer, length and the check
+digit of ISO/IEC 7812), international phone numbers (numbering plans from libphonenumber) and public IP addresses. Addresses and
+networks that standards reserve (RFC 2606, RFC 5737, RFC 3849, RFC 1918) and mailboxes that nobody reads are not personal.
 """
 
 import re
@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from ckaudit.errors import UsageError
 from ckaudit.optional import install_command
 
-# What must not stand before is looked for behind the first letter: so the search can leap to that letter.
+# A character that must not precede is tested after the first letter, so that the search can jump to that letter.
 _EMAIL = re.compile(
     r"[A-Za-z0-9](?<![\w.+%@/-].)[\w.%+-]{0,63}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,8}[A-Za-z]{2,24}(?![\w@-])",
     re.ASCII,
@@ -55,11 +55,11 @@ _LENGTHS = {
 _COUNTRIES = {country: length for length, names in _LENGTHS.items() for country in names.split()}
 
 Span = tuple[str, int, int]
-Check = Callable[[re.Match[str]], bool | None]  # whether it is what it looks like; None: it is, and nobody's
+Check = Callable[[re.Match[str]], bool | None]  # whether the candidate is valid; None: it is valid, but not personal
 
 
 def find_pii(text: str) -> Iterator[Span]:
-    """Yield what is personal in `text`: the kind, where it starts and where it ends.
+    """Yield the personal data in `text`: kind, start and end.
 
     >>> [kind for kind, _, _ in find_pii("ann@mail.example, bob@ckaudit.dev, IBAN DE89 3704 0044 0532 0130 00")]
     ['email', 'iban']
@@ -68,7 +68,7 @@ def find_pii(text: str) -> Iterator[Span]:
 
 
 def addresses(text: str) -> Iterator[tuple[Span, bool]]:
-    """Yield everything in `text` that has the form of personal data, each with whether it is personal.
+    """Yield everything in `text` in the form of personal data, each with whether it is personal.
 
     >>> [is_somebodys for _, is_somebodys in addresses("ann@example.com, no-reply@ckaudit.dev, bob@ckaudit.dev, 192.0.2.44")]
     [False, False, True, False]
@@ -82,7 +82,7 @@ def addresses(text: str) -> Iterator[tuple[Span, bool]]:
 
 
 def mask_pii(text: str) -> str:
-    """Return `text` with everything personal replaced by its kind."""
+    """Return `text` with all personal data replaced by its kind."""
     end, parts = 0, []
     for kind, start, stop in sorted(find_pii(text), key=lambda span: span[1:]):
         if start >= end:
@@ -92,7 +92,7 @@ def mask_pii(text: str) -> str:
 
 
 def luhn(digits: str) -> bool:
-    """Tell whether the last digit checks the others (ISO/IEC 7812-1, annex B).
+    """Tell whether the last digit is the check digit of the others (ISO/IEC 7812-1, annex B).
 
     >>> luhn("79927398713"), luhn("79927398710")
     (True, False)
@@ -102,7 +102,7 @@ def luhn(digits: str) -> bool:
 
 
 def iban(text: str) -> bool:
-    """Tell whether a text without blanks is an IBAN: right length for its country, remainder 1 by 97 (ISO 13616).
+    """Tell whether a text without spaces is an IBAN: the length of its country, and a remainder of 1 modulo 97 (ISO 13616).
 
     >>> iban("GB82WEST12345698765432"), iban("GB82WEST12345698765431")
     (True, False)
@@ -127,7 +127,7 @@ def _is_card(match: re.Match[str]) -> bool:
     digits = re.sub(r"\D", "", match[0])
     if not _is_issued(digits) or not luhn(digits):
         return False
-    # One in ten numbers passes the check: without groups it must be spoken of as a card.
+    # One in ten numbers passes the check: without groups of digits the text must mention a card.
     return bool(match[1]) or bool(_PAYMENT.search(match.string[max(0, match.start() - 50) : match.start()]))
 
 
@@ -158,7 +158,7 @@ def _is_phone(match: re.Match[str]) -> bool:
 
 def _is_ipv4(match: re.Match[str]) -> bool | None:
     parts = match[0].split(".")
-    # Sections and versions count in small numbers; hardly an address does.
+    # Sections and versions have small numbers; an address hardly does.
     small = all(int(part) < 10 for part in parts[:3]) or all(int(part) < 32 for part in parts)
     if small or any(len(part) > 1 and part[0] == "0" for part in parts):
         return False

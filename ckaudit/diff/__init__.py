@@ -1,1 +1,1 @@
-"""Runs compared: whether they can be, where they part, how far, and whether it matters."""
+"""Comparison of runs: whether they are comparable, where they part, how far, and whether it matters."""

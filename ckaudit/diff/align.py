@@ -1,4 +1,4 @@
-"""Two series on a common axis: equal steps, equal tokens, equal loss or equal time."""
+"""Alignment of two series on a common axis: equal steps, tokens, loss or time."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -20,18 +20,18 @@ NEEDS = {"tokens": "tokens_seen", "time": "time", "loss": "train_loss_raw"}
 
 
 class PairedSeries(Struct, frozen=True, eq=False):
-    """One quantity of two runs at places of a common axis: T of them by P labels.
+    """One quantity of two runs at T points of a common axis, for P labels.
 
     Attributes:
         name: Catalogue name, or path into the checkpoints.
         unit: Unit of the values.
-        steps: Step of the second run, rising, shape (T,).
+        steps: Steps of the second run, ascending, shape (T,).
         labels: Tensors, layers or slices that both have, shape (P,).
         left: Values of the first run, shape (T, P).
         right: Values of the second run, shape (T, P).
-        recorded: Cells that both recorded, shape (T, P).
-        apart: How many steps the first run's value is older than asked for, at most.
-        either: Cells that one of them recorded at least, shape (T, P); None: not told.
+        recorded: Cells that both runs recorded, shape (T, P).
+        apart: Maximum age of the first run's values, in steps before the requested ones.
+        either: Cells that at least one of them recorded, shape (T, P); None: not known.
     """
 
     name: str
@@ -46,7 +46,7 @@ class PairedSeries(Struct, frozen=True, eq=False):
 
     @property
     def finite(self) -> Mask:
-        """Cells that hold a number in both, shape (T, P)."""
+        """Cells that hold a finite number in both, shape (T, P)."""
         return self.recorded & np.isfinite(self.left) & np.isfinite(self.right)
 
     @property
@@ -57,13 +57,13 @@ class PairedSeries(Struct, frozen=True, eq=False):
 
     @property
     def one_sided(self) -> Mask:
-        """Cells that only one recorded, in rows where both recorded others of the same kind, shape (T, P)."""
+        """Cells that only one run recorded, in rows where both recorded other cells, shape (T, P)."""
         if self.either is None:
             return np.zeros_like(self.recorded)
         return np.asarray(self.either & ~self.recorded & self.recorded.any(axis=1, keepdims=True))
 
     def cell(self, row: int, column: int) -> tuple[float | None, float | None]:
-        """Return what both recorded in a cell; None: nothing."""
+        """Return the values of both runs in a cell; None: not recorded."""
         left, right = float(self.left[row, column]), float(self.right[row, column])
         if self.recorded[row, column]:
             return left, right
@@ -71,13 +71,13 @@ class PairedSeries(Struct, frozen=True, eq=False):
 
 
 class CommonAxis(Struct, frozen=True, eq=False):
-    """Which step of the first run stands for a step of the second.
+    """The step of the first run that corresponds to each step of the second.
 
     Attributes:
-        axis: What is made equal.
-        right: Steps of the second run, rising, shape (T,).
-        left: Steps of the first that stand for them, shape (T,); -1: none does.
-        missing: What is not recorded and would be needed; empty: nothing.
+        axis: The quantity that is equal.
+        right: Steps of the second run, ascending, shape (T,).
+        left: Corresponding steps of the first run, shape (T,); -1: there is none.
+        missing: What is needed but not recorded; empty: nothing.
     """
 
     axis: Axis = "step"
@@ -86,7 +86,7 @@ class CommonAxis(Struct, frozen=True, eq=False):
     missing: str = ""
 
     def matching_steps(self, steps: Steps) -> Steps:
-        """Return the steps of the first run that stand for `steps` of the second, -1 where none does."""
+        """Return the steps of the first run that correspond to `steps` of the second, -1 if there is none."""
         if self.right is None or self.left is None:
             return steps
         rows = np.searchsorted(self.right, steps, side="right") - 1
@@ -95,11 +95,11 @@ class CommonAxis(Struct, frozen=True, eq=False):
 
 
 def common_axis(left: Run, right: Run, axis: Axis) -> CommonAxis:
-    """Bring two runs onto one axis.
+    """Return the common axis of two runs.
 
-    By tokens a step of the second run stands beside the last of the first that had seen no more, by time beside the last
-    that had trained no longer; by loss beside the first whose smoothed loss had come as far down. Where equal steps have
-    seen equally many tokens, to be aligned by tokens is to be aligned by step.
+    By tokens, a step of the second run corresponds to the last step of the first that had seen no more tokens; by time, to the
+    last that had trained no longer; by loss, to the first whose smoothed loss had fallen as low. If equal steps have seen equally
+    many tokens, alignment by tokens is alignment by step.
     """
     if axis == "step" or (axis == "tokens" and _see_equal_tokens(left, right)):
         return CommonAxis()
@@ -117,7 +117,7 @@ def common_axis(left: Run, right: Run, axis: Axis) -> CommonAxis:
 
 
 def _see_equal_tokens(left: Run, right: Run, *, few: float = 0.5) -> bool:
-    """Tell whether both had seen as many tokens at each common step; they must share more than `few` of the steps."""
+    """Tell whether both runs had seen as many tokens at each common step; they must share more than `few` of the steps."""
     (first, left_tokens), (second, right_tokens) = (_column(tokens_seen(run)) for run in (left, right))
     shared, rows_of_first, rows_of_second = np.intersect1d(first, second, assume_unique=True, return_indices=True)
     enough = len(shared) > few * min(len(first), len(second))
@@ -125,16 +125,16 @@ def _see_equal_tokens(left: Run, right: Run, *, few: float = 0.5) -> bool:
 
 
 def pair_series(left: Series, right: Series, axes: CommonAxis, *, few: float = 0.5) -> PairedSeries:
-    """Put two series side by side.
+    """Return two series on a common axis.
 
-    By step the steps that both have count; where those are fewer than `few` of the shorter log, the last value of the
-    first at or before each step of the second does, not older than twice the usual distance of its lines.
+    By step, the common steps count. If these are fewer than `few` of the shorter log, the first run's last value at or before
+    each step of the second is used, not older than twice the median interval of its lines.
 
     Args:
-        left: Of the first run.
-        right: Of the second run.
-        axes: What stands for what.
-        few: Share of common steps below which logs count as written at other intervals.
+        left: Series of the first run.
+        right: Series of the second run.
+        axes: The common axis.
+        few: Share of common steps below which the logs count as written at different intervals.
     """
     if axes.axis == "step":
         one, two = together(left, right)
@@ -159,13 +159,13 @@ def _nearest(one: Series, steps: Steps, values: Floats, recorded: Mask, right: S
 
 
 def _descent(run: Run) -> Series:
-    """Return how far the smoothed loss of a run has come down at each step."""
+    """Return the lowest smoothed loss of a run up to each step."""
     series = train_loss_ema(run)
     return series.mapped(lambda values: np.fmin.accumulate(values, axis=0), "descent", series.unit)
 
 
 def _elapsed(run: Run) -> Series:
-    """Return how long a run had trained at each step; what passed between two sessions does not count."""
+    """Return the training time of a run up to each step; time between two sessions does not count."""
     time = run.scalar("time")
     if not time:
         return empty("elapsed", "s")

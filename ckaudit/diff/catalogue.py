@@ -1,4 +1,4 @@
-"""The codes that a comparison's answers have where they are read as findings: in SARIF, JUnit, annotations, and `explain`."""
+"""The codes of a comparison's answers when they are reported as findings: in SARIF, JUnit, annotations, and `explain`."""
 
 from functools import partial
 
@@ -151,7 +151,7 @@ _BY_NAME = {kind.name: kind for kind in violations.KINDS.values() if kind.code.s
 
 
 def kind_of(question: str) -> violations.ViolationKind:
-    """Return the kind of a question's worse answer; questions on parity share one, and so do those on a resume.
+    """Return the kind of a question's worse answer; all questions on parity share one kind, and so do those on a resume.
 
     >>> kind_of("speed").code, kind_of("resume_rate").code, kind_of("something").code
     ('DIFF009', 'DIFF015', 'DIFF019')

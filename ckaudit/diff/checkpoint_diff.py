@@ -1,4 +1,4 @@
-"""Two checkpoints, value by value: which statistics differ, in how many places and where most, and which parts only one has."""
+"""Comparison of two checkpoints: which statistics differ, in how many places, where most, and which parts only one has."""
 
 import math
 import re
@@ -19,10 +19,10 @@ ALONE = Noise(source="none", message="two checkpoints have no noise to be compar
 
 _SIGNED_ZERO = re.compile(rb"-0(?:\.0*)?(?:[eE][-+]?\d+)?(?=[,\]}\s])")
 
-_MAX_NAMED = 5  # places that a sentence names
+_MAX_NAMED = 5  # places named in a sentence
 
 HEADER = RECORDING | {"step", "model_scale_hint"}
-"""Members that say when and why a checkpoint was taken and what it leaves out, not what the model is."""
+"""Members that describe when and why a checkpoint was taken and what it leaves out, not the model."""
 
 SHARES = frozenset(
     {
@@ -46,10 +46,11 @@ SHARES = frozenset(
         "overlap",
     }
 )
-"""Statistics between 0 and 1, whose changes are told as they are: from 0 to 0.01 is little, though of no size before."""
+"""Statistics between 0 and 1, whose changes are absolute: a change from 0 to 0.01 is small, although its relative change is
+infinite."""
 
 SCALED = SHARES | {"mean"}
-"""Statistics whose changes are not measured by their own size."""
+"""Statistics whose changes are not relative to their own size."""
 
 
 class Tally(Struct):
@@ -57,10 +58,10 @@ class Tally(Struct):
 
     Attributes:
         same: Places with equal values.
-        apart: Places with different ones.
-        only_left: Places of which only the first has a value.
-        only_right: Places of which only the second has.
-        far: The largest relative change; infinite where a value is not finite in one of them, -1 where all are words.
+        apart: Places with different values.
+        only_left: Places for which only the first has a value.
+        only_right: Places for which only the second has a value.
+        far: The largest relative change; infinite if a value is not finite in one of them, -1 if all are strings.
         where: The place of that change; None: there is only one.
         values: Both values there.
     """
@@ -80,12 +81,12 @@ class Tally(Struct):
 
 
 class Differences(Struct):
-    """All that two checkpoints differ in.
+    """All differences of two checkpoints.
 
     Attributes:
-        tallies: By statistic, such as weights.frobenius_norm.
-        gone: By section, the places that only the first has.
-        new: By section, the places that only the second has.
+        tallies: Differences by statistic, such as weights.frobenius_norm.
+        gone: Places that only the first has, by section.
+        new: Places that only the second has, by section.
     """
 
     tallies: dict[str, Tally] = field(default_factory=dict)
@@ -99,10 +100,10 @@ def compare_documents(left: Path, right: Path, *, max_places: int = 3) -> Pair:
     Args:
         left: A checkpoint file.
         right: Another.
-        max_places: How many places of each measure of distance are told.
+        max_places: Maximum number of reported places per measure of distance.
 
     Raises:
-        UnreadableError: Where one of them cannot be read.
+        UnreadableError: If one of them cannot be read.
     """
     names = [shown_name(str(path)) for path in (left, right)]
     data = [document_bytes(path, shown) for path, shown in zip((left, right), names, strict=True)]
@@ -126,7 +127,7 @@ def _pair(left: str, right: str, word: Word, verdict: str, **rest: Any) -> Pair:
 
 
 def departures(counted: Differences, step: int) -> list[Departure]:
-    """Return each statistic that differs, the largest change first, words last."""
+    """Return each statistic that differs, the largest change first, strings last."""
     apart = [(name, tally) for name, tally in counted.tallies.items() if tally.apart]
     return [_departure(name, tally, step) for name, tally in sorted(apart, key=lambda item: -item[1].far)]
 
@@ -146,7 +147,7 @@ def _departure(name: str, tally: Tally, step: int) -> Departure:
 
 
 def _percent(name: str, far: float) -> str:
-    """Say how large a change is, in the words of its scale."""
+    """Return the size of a change in words, on its scale."""
     if name.endswith(".mean"):
         return f"{far:.3g} standard deviations"
     return f"{far:.3g} apart" if name.rpartition(".")[2] in SHARES else f"{100 * far:.3g} % apart"
@@ -180,7 +181,7 @@ def _word(counted: Differences, changed: list[Departure], unlike: list[Unlike]) 
 
 
 def _notes(counted: Differences) -> list[str]:
-    """Say what only one of them recorded."""
+    """Return notes on what only one of them recorded."""
     notes = []
     for which, lacking in (("first", "only_left"), ("second", "only_right")):
         names = {name: getattr(tally, lacking) for name, tally in counted.tallies.items() if getattr(tally, lacking)}
@@ -191,14 +192,14 @@ def _notes(counted: Differences) -> list[str]:
     return notes
 
 
-# How much the values of each statistic differ.
+# Differences of the values of each statistic.
 def differences(left: Mapping[str, Any], right: Mapping[str, Any], *, signed_zeros: bool = True) -> Differences:
-    """Return what two checkpoints differ in, what only tells time left out.
+    """Return the differences of two checkpoints, without values that depend only on time.
 
     Args:
         left: One checkpoint as plain objects.
         right: The other.
-        signed_zeros: Whether a -0 can be among the values, which compares equal to 0 and is not the same.
+        signed_zeros: Whether the values may contain -0, which compares equal to 0 but is different.
     """
     counted = Differences()
     members: dict[str, dict[str, Tally]] = {}
@@ -216,7 +217,7 @@ def differences(left: Mapping[str, Any], right: Mapping[str, Any], *, signed_zer
 def _members(
     tallies: dict[str, Tally], section: str, name: str, left: dict[str, Any], right: dict[str, Any], signed_zeros: bool
 ) -> None:
-    """Count the fields of one place. Numbers, nearly all there is, are counted here without a call for each."""
+    """Count the fields of one place. Numbers, nearly all of the values, are counted here without a function call for each."""
     for key in left if left.keys() == right.keys() else dict.fromkeys((*left, *right)):
         one, other = left.get(key), right.get(key)
         tally = tallies.get(key)
@@ -249,7 +250,7 @@ def _count(tally: Tally, name: str, where: str | None, left: Any, right: Any, si
 
 
 def _hides_zero(left: Any, right: Any) -> bool:
-    """Tell whether equal values hold zeros of different sign."""
+    """Tell whether equal values contain zeros of different sign."""
     if isinstance(left, list):
         return any(map(_hides_zero, left, right))
     if isinstance(left, dict):
@@ -258,7 +259,7 @@ def _hides_zero(left: Any, right: Any) -> bool:
 
 
 def _change(name: str, left: Any, right: Any, scale: Any) -> tuple[float, int | None]:
-    """Return how far two different values are apart, of two rows the farthest numbers, and their place in the row."""
+    """Return the distance of two different values, or of the farthest numbers of two rows, and their index in the row."""
     size = _size(name, scale)
     if not (_is_row(left) and _is_row(right) and len(left) == len(right)):
         return _distance(left, right, size), None
@@ -272,9 +273,9 @@ def _change(name: str, left: Any, right: Any, scale: Any) -> tuple[float, int | 
 
 
 def _size(name: str, scale: Any) -> float:
-    """Return what the changes of a statistic are measured in, 0 where that is its own size.
+    """Return the unit of a statistic's changes, 0 if that is its own size.
 
-    A mean near zero has no size of its own, so that it is measured in standard deviations.
+    A mean near zero has no size of its own, so it is measured in standard deviations.
     """
     if name.endswith(".mean"):
         return float(scale) if is_number(scale) else 0.0

@@ -1,4 +1,4 @@
-"""Checkpoint files as plain objects, and the values of two side by side; nothing heavy is loaded for it."""
+"""Checkpoint files as plain objects, and paired values of two; it imports nothing heavy."""
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -13,10 +13,10 @@ from ckaudit.errors import UnreadableError
 
 Document = dict[str, Any]
 
-VERSION = "ck.analysis.v1"  # the contract's own is among types that take as long to load as two files to compare
+VERSION = "ck.analysis.v1"  # the contract's constant is in a module that takes as long to load as comparing two files
 
 SECTIONS = frozenset({"time", "session", "cost", "history"})
-"""Members of a checkpoint; the black box holds what the lines of its steps say, and a resume begins it anew."""
+"""Members of a checkpoint that are not compared; the black box repeats the lines of its steps, and a resume restarts it."""
 
 SCALARS = frozenset(
     {
@@ -49,16 +49,16 @@ SCALARS = frozenset(
         "log_silence",
     }
 )
-"""Scalars by their catalogue names."""
+"""Scalars by catalogue name."""
 
 RANK_FACTS = frozenset({"step_time", "input_time", "compute_time", "comm_time", "heartbeat", "memory_used"})
-"""Members of what only one rank knows."""
+"""Members that only one rank knows."""
 
 BY_PLACE = ("weights", "gradients", "weight_deltas", "activations", "attention", "moe", "probes")
 """Sections with a member for each tensor, module, layer or probe."""
 
 RECORDING = SECTIONS | {"schema_version", "triggers", "event_step", "left_out"}
-"""Members that say when a file was written, by whom, and why."""
+"""Members that describe when, by what version, and why a file was written."""
 
 _ORDER = ("data", "activations", "attention", "moe", "loss", "scalars", "gradients", "optimizer", "weight_deltas", "weights")
 
@@ -72,10 +72,10 @@ def checkpoints_of(folder: Path) -> dict[int, CheckpointFile]:
 
 
 def read_document(path: Path, shown: str) -> Document:
-    """Return what a checkpoint file says.
+    """Return the content of a checkpoint file.
 
     Raises:
-        UnreadableError: Where it cannot be read, is no JSON object, or follows another contract.
+        UnreadableError: If it cannot be read, is no JSON object, or follows another contract.
     """
     return decoded(document_bytes(path, shown), shown)
 
@@ -89,7 +89,7 @@ def document_bytes(path: Path, shown: str) -> bytes:
 
 
 def decoded(data: bytes, shown: str) -> Document:
-    """Return what the bytes of a checkpoint file say, or raise `UnreadableError`."""
+    """Return the content of a checkpoint file's bytes, or raise `UnreadableError`."""
     try:
         document = decode(data, msgspec.json.Decoder()).document
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -101,9 +101,9 @@ def decoded(data: bytes, shown: str) -> Document:
     return document
 
 
-# What only tells when something was written and how fast the machine was: two runs of one arithmetic differ in it.
+# Values that depend only on the time of writing and the speed of the machine: two identical computations differ in them.
 def tells_time(name: str) -> bool:
-    """Tell whether a scalar, with its label or without, says nothing of the arithmetic.
+    """Tell whether a scalar, with or without its label, does not depend on the computation.
 
     >>> tells_time("step_time/rank.3"), tells_time("train_loss_raw")
     (True, False)
@@ -111,14 +111,14 @@ def tells_time(name: str) -> bool:
     return name.partition("/")[0] in SCALARS
 
 
-# One walk for those who list what differs and for those who count it.
+# One traversal, for code that lists differences and code that counts them.
 def values(
     left: Mapping[str, Any], right: Mapping[str, Any], *, without: Collection[str] = RECORDING
 ) -> Iterator[tuple[str, str | None, Any, Any]]:
-    """Yield what both checkpoints say, None for one that does not, in the order in which a step computes it.
+    """Yield the values of both checkpoints, None for a missing one, in the order in which a step computes them.
 
-    Of a section with places, each place with all its fields: section, place, both. Of others, each value that is no object:
-    dotted name, None, both. What only tells the time is left out.
+    For a section with places, it yields each place with all its fields: section, place, both values. For others, it yields each
+    value that is no object: dotted name, None, both values. Values that depend only on time are left out.
 
     Args:
         left: One checkpoint as plain objects.
@@ -145,18 +145,18 @@ def _scalar_values(path: str, left: Any, right: Any) -> Iterator[tuple[str, None
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether a value is a number that a float can hold; an integer of a thousand digits is a word."""
+    """Tell whether a value is a number that a float can represent; an integer of a thousand digits counts as a string."""
     return isinstance(value, float) or (type(value) is int and abs(value) < HUGE)
 
 
 def number_of(value: Any) -> float | None:
-    """Return a number, or a word that stands for one, as a float; None: it is neither."""
+    """Return a number, or a string that represents one, as a float; None if it is neither."""
     if is_number(value):
         return float(value)
     return float(value) if value in ("NaN", "Infinity", "-Infinity") else None
 
 
 def brief(value: Any, max_characters: int = 80) -> str:
-    """Return a value as text, cut off where it is long."""
+    """Return a value as text, cut off if it is long."""
     text = str(value)
     return text if len(text) <= max_characters else text[: max_characters - 3] + "..."

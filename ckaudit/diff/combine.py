@@ -1,4 +1,4 @@
-"""Several pairs combined into one comparison: its word is the gravest, its verdict that of the one pair or a count of words."""
+"""Several pairs combined into one comparison: its word is the most severe, its verdict that of the one pair or a count."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from ckaudit.contract.schema.diff import VERSION, Comparison, Pair, Word
 from ckaudit.wording import plural
 
 GRAVEST: tuple[Word, ...] = ("worse", "different", "incomparable", "not_recorded", "better", "within_noise", "same")
-"""Words for a pair, the one to look at first in front: findings go before what nobody can tell."""
+"""Words for a pair, in order of attention: findings come before unknown results."""
 
 
 def combine_pairs(subjects: Sequence[str], pairs: Sequence[Pair], *, files: int = 0, notes: Sequence[str] = ()) -> Comparison:
@@ -18,9 +18,9 @@ def combine_pairs(subjects: Sequence[str], pairs: Sequence[Pair], *, files: int 
 
     Args:
         subjects: The reference, then the subject of each pair.
-        pairs: In the order of subjects.
-        files: How many files were read; 0: nobody counted.
-        notes: What is to be known of the whole.
+        pairs: Pairs in the order of subjects.
+        files: Number of files read; 0: not counted.
+        notes: Notes on the whole comparison.
     """
     counts = Counter(pair.word for pair in pairs)
     word_counts = ", ".join(f"{counts[word]} {word.replace('_', ' ')}" for word in GRAVEST if counts[word])

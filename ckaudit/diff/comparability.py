@@ -1,4 +1,4 @@
-"""What differs between two runs before a single step is compared: run.json, parameters, batches; what invalidates most first."""
+"""Differences of two runs before their first step: run.json, parameters, batches; those that invalidate most come first."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,10 +47,10 @@ FACTS: tuple[tuple[str, Kind, tuple[str, ...], str], ...] = (
     ("planned_learning_rate", "config", (), ""),
     ("peak_flops", "ranks", (), "the share of the peak is of another peak"),
 )
-"""Members of run.json, what each belongs to, what it invalidates, and why."""
+"""Members of run.json, their kind, the questions that a difference invalidates, and why."""
 
 WORTH_A_LINE = ("vocabulary", "tokenizer_hash", "data_manifest", "world_size", "sequence_length")
-"""What is worth a line where only one side says it."""
+"""Members that are reported even if only one side has them."""
 
 _UNIMPORTANT = re.compile(
     r"(^|[._])(name|id|dir|directory|path|file|folder|time|date|host|hostname|user|project|notes?|tags?|device|port|url|out|output"
@@ -59,7 +59,7 @@ _UNIMPORTANT = re.compile(
 )
 
 PLANS = ("seed", "loss_ema_beta", "planned_steps", "planned_learning_rate")
-"""What run.json says of a training that is no setting which acts from the first step on, or shows in the learning rate."""
+"""Members of run.json that are not settings which act from the first step on, or that show in the learning rate."""
 
 _OF_INTERVALS = re.compile(r"(seed|every|interval|steps|epochs|eval|save|log|cache|print|report|until|after|from)", re.IGNORECASE)
 
@@ -85,10 +85,10 @@ NO_TOKENS = "one model reads tokens and the other does not: their losses are oth
 
 
 def find_mismatches(left: Run, right: Run) -> list[Unlike]:
-    """Return what is not alike in two runs, what leaves most questions without an answer first.
+    """Return the differences of two runs, those that invalidate most questions first.
 
-    What nobody recorded on either side is not told; of what only one side says, only what matters. Settings that differ
-    invalidate nothing: they are the change under test.
+    Members that neither side recorded are not reported; of those that only one side has, only important ones are. Settings that
+    differ invalidate nothing: they are the change under test.
     """
     unlikes = [*parameter_mismatches(left, right), *batch_mismatches(left, right), *update_mismatches(left, right)]
     unlikes += [*_facts(left.manifest, right.manifest), *_evaluations(left, right), *_steps(left, right)]
@@ -96,7 +96,7 @@ def find_mismatches(left: Run, right: Run) -> list[Unlike]:
 
 
 def settings(unlikes: Sequence[Unlike]) -> list[Unlike]:
-    """Return the mismatches that act from the first step on: no seed, and no interval of evaluations and logs."""
+    """Return the differences that act from the first step on: no seed, and no interval of evaluations and logs."""
     return [
         mismatch
         for mismatch in unlikes
@@ -107,11 +107,11 @@ def settings(unlikes: Sequence[Unlike]) -> list[Unlike]:
 
 
 def settings_of(manifest: Manifest, *plans: str) -> dict[str, Any]:
-    """Return what run.json says of a training's configuration by dotted names, its tensors' shapes with it.
+    """Return the configuration in a run.json by dotted names, including the shapes of its tensors.
 
     Args:
         manifest: run.json.
-        plans: What of `PLANS` counts as configuration.
+        plans: Members of `PLANS` that count as configuration.
     """
     of_configuration = [name for name, kind, *_ in FACTS if kind in ("config", "model", "tokenizer", "data")]
     wanted = [name for name in of_configuration if name not in PLANS or name in plans]
@@ -142,7 +142,7 @@ def _facts(left: Manifest | None, right: Manifest | None) -> Iterator[Unlike]:
 
 
 def _embeds_nothing(manifest: Manifest | None) -> bool:
-    """Tell whether run.json names the tensors of a model of which none embeds tokens."""
+    """Tell whether run.json lists the tensors of a model, none of which is an embedding."""
     tensors = manifest.tensors if manifest is not None and manifest.tensors is not UNSET else {}
     return bool(tensors) and not any(facts.kind == "embedding" for facts in tensors.values())
 
@@ -156,7 +156,7 @@ def _members(
     right: Mapping[str, Any],
     keys: list[str],
 ) -> Iterator[Unlike]:
-    """Yield a difference of each member that matters; a whole that is one thing, such as a plan, is reported once."""
+    """Yield a difference for each member that matters; a member that is one unit, such as a plan, is reported once."""
     for key in keys:
         one, other = left.get(key), right.get(key)
         if (name in ("config", "model", "data_manifest") and _UNIMPORTANT.search(key)) or (_is_place(one) and _is_place(other)):
@@ -167,7 +167,7 @@ def _members(
 
 
 def _in_few_words(key: str, value: Any) -> str:
-    """Return a value as a few words."""
+    """Return a short text for a value."""
     if value is None:
         return "not set"
     if key == "planned_learning_rate":
@@ -195,7 +195,7 @@ def _flat(manifest: Manifest | None, name: str) -> dict[str, Any]:
 
 
 def _value(manifest: Manifest, name: str) -> Any:
-    """Return a member of run.json; a seed that only the configuration says, and the ranks that every session had."""
+    """Return a member of run.json; the seed may come from the configuration, and the number of ranks from the sessions."""
     value = getattr(manifest, name)
     if name == "seed" and value is UNSET:
         return (manifest.config or {}).get("seed")
@@ -232,7 +232,7 @@ def _count(values: Mapping[str, Any]) -> str | None:
 
 
 def _evaluations(left: Run, right: Run) -> Iterator[Unlike]:
-    """Yield each evaluation artifact that is not the same, by its last hash."""
+    """Yield a difference for each evaluation artifact that is not the same, by its last hash."""
     hashes_of_first, hashes_of_second = artifacts(left), artifacts(right)
     for name in dict.fromkeys((*hashes_of_first, *hashes_of_second)):
         one, other = hashes_of_first.get(name), hashes_of_second.get(name)
@@ -251,14 +251,14 @@ def _evaluations(left: Run, right: Run) -> Iterator[Unlike]:
 
 
 def artifacts(run: Run) -> dict[str, str]:
-    """Return the hash of each evaluation artifact: that of its last evaluation, else what run.json says."""
+    """Return the hash of each evaluation artifact: that of its last evaluation, else the one in run.json."""
     planned = run.manifest.eval_artifact_hashes if run.manifest else UNSET
     logged = {label: words.values[-1] for label, words in run.words("eval_artifact_hash").items() if words.values}
     return ({} if planned is UNSET else planned) | logged
 
 
 def _steps(left: Run, right: Run) -> Iterator[Unlike]:
-    """Yield that two runs with checkpoints have none at the same step, or a record of other length."""
+    """Yield that two runs have no checkpoints at the same step, or have records of different length."""
     steps_of_first, steps_of_second = (set(run.checkpoint_steps.tolist()) for run in (left, right))
     if steps_of_first and steps_of_second and not steps_of_first & steps_of_second:
         message = "no step has a checkpoint of both runs: tensors cannot be compared"
@@ -280,9 +280,9 @@ def _range(steps: set[int]) -> str:
     return f"{plural(len(steps), 'checkpoint')}, {min(steps)} to {max(steps)}"
 
 
-# Whether two runs train the same parameters: names, shapes, element types, devices, what is trained and what is shared.
+# Differences of the parameters of two runs: names, shapes, dtypes, devices, trained and shared tensors.
 def parameter_mismatches(left: Run, right: Run) -> Iterator[Unlike]:
-    """Yield what is not alike in the parameter tensors of two runs, and whether one scales its loss."""
+    """Yield the differences of the parameter tensors of two runs, and of the use of a loss scale."""
     names = tensor_names(left), tensor_names(right)
     if names[0] and names[1] and set(names[0]) != set(names[1]):
         yield _other_names(*names)
@@ -309,7 +309,7 @@ def parameter_mismatches(left: Run, right: Run) -> Iterator[Unlike]:
 
 
 def tensor_names(run: Run) -> tuple[str, ...]:
-    """Return the parameter tensors of a run: those of run.json, else those of its checkpoints."""
+    """Return the names of a run's parameter tensors: from run.json, else from its checkpoints."""
     labels = (series.labels for path, series in run.sections.items() if path.partition(".")[0] in TENSOR_SECTIONS)
     return tuple(run.tensors.facts) or max(labels, key=len, default=())
 

@@ -1,4 +1,4 @@
-"""`ckaudit diff` of runs from end to end: they are opened, audited, put side by side, and become a comparison."""
+"""`ckaudit diff` of runs from end to end: runs are opened, audited, aligned and compared."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -36,7 +36,7 @@ OF_QUESTIONS = {"smoothed_loss": train_loss_raw, "validation_loss": val_loss}
 
 
 class WeighedPairAnswer(Struct, frozen=True):
-    """An answer with what it is about, and whether it counts."""
+    """An answer with its subject, and whether it counts."""
 
     answer: Answer
     weighs: Weighs
@@ -44,7 +44,7 @@ class WeighedPairAnswer(Struct, frozen=True):
 
 
 class JudgedRun(Struct, frozen=True, eq=False):
-    """One run that was read, and cut at the step judged at, with what an audit found in it."""
+    """A run that was read and cut off at the judged step, with the findings of its audit."""
 
     path: Path
     side: RunSide
@@ -65,16 +65,16 @@ def compare(
 
     Args:
         subjects: Run folders, logs, or runs in memory, the reference first.
-        axis: What is made equal: steps, tokens or the loss.
-        noise: Replicas of the reference, which tell what is chance.
-        import_options: What a foreign log does not say itself.
-        step: Judge with what was known when this step had ended; default: the end of the records.
-        progress: Called with files done and files in all, run by run.
-        criteria: Policy and baseline that findings are held against.
+        axis: The quantity that is equal: steps, tokens or the loss.
+        noise: Replicas of the reference, which show what is chance.
+        import_options: Facts that a foreign log lacks.
+        step: Judge the state at the end of this step; default: the end of the records.
+        progress: Called with the number of read files and of all files, for each run.
+        criteria: Policy and baseline for the findings.
 
     Raises:
-        UnreadableError: Where one of them is no run.
-        UsageError: Where there are fewer than two, or more than twenty.
+        UnreadableError: If one of them is no run.
+        UsageError: If there are fewer than two, or more than twenty.
     """
     if not 2 <= len(subjects) <= MAX_SUBJECTS:
         raise UsageError(f"{len(subjects)} runs to compare", hint=f"name 2 to {MAX_SUBJECTS}, the reference first")
@@ -87,7 +87,7 @@ def compare(
 def compare_read(
     reference: JudgedRun, others: Iterable[JudgedRun], *, axis: Axis = "step", replicas: Sequence[JudgedRun] = ()
 ) -> Comparison:
-    """Compare runs that are in memory, or come there one after another, each with the first."""
+    """Compare runs in memory, or from an iterator, each with the first."""
     first = [reference, *replicas]
     files, paths, pairs = sum(run.side.run.files for run in first), [str(reference.path)], []
     for subject in others:
@@ -108,21 +108,21 @@ def compare_canary(
     progress: Progress | None = None,
     criteria: AcceptanceCriteria = OPEN,
 ) -> list[Comparison]:
-    """Compare one run with each of several good ones, which are each other's replicas. Every run is read once.
+    """Compare one run with each of several good ones, which are replicas of each other. Every run is read once.
 
     Args:
         canary: The run that is judged.
-        good: The references, of which one is enough.
-        axis: What is made equal: steps, tokens or the loss.
-        import_options: What a foreign log does not say itself.
-        progress: Called with files done and files in all, run by run.
-        criteria: Policy and baseline that findings are held against.
+        good: The references; one is enough.
+        axis: The quantity that is equal: steps, tokens or the loss.
+        import_options: Facts that a foreign log lacks.
+        progress: Called with the number of read files and of all files, for each run.
+        criteria: Policy and baseline for the findings.
 
     Returns:
-        A comparison for each good run; their files add up to those that were read.
+        A comparison for each good run; their numbers of files add up to the number of read files.
 
     Raises:
-        UnreadableError: Where one of them is no run.
+        UnreadableError: If one of them is no run.
     """
     judged, *opened = [_opened(subject, import_options, None, progress, criteria) for subject in (canary, *good)]
     return against_good(judged, opened, axis=axis)
@@ -130,7 +130,7 @@ def compare_canary(
 
 @ignoring_float_errors
 def against_good(canary: JudgedRun, good: Sequence[JudgedRun], *, axis: Axis = "step") -> list[Comparison]:
-    """Compare one run with each of several good ones, all of them in memory."""
+    """Compare one run in memory with each of several good ones."""
     comparisons: list[Comparison] = []
     for run in good:
         pair = compare_pair(run, canary, axis=axis, replicas=[other for other in good if other is not run])
@@ -142,7 +142,7 @@ def against_good(canary: JudgedRun, good: Sequence[JudgedRun], *, axis: Axis = "
 
 @ignoring_float_errors
 def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", replicas: Sequence[JudgedRun] = ()) -> Pair:
-    """Compare two runs that are in memory."""
+    """Compare two runs in memory."""
     wanted = common_axis(left.side.run, right.side.run, axis)
     both = RunPair(left.side, right.side, CommonAxis() if wanted.missing else wanted, tuple(replica.side for replica in replicas))
     mismatches = find_mismatches(left.side.run, right.side.run)
@@ -175,7 +175,7 @@ def compare_pair(left: JudgedRun, right: JudgedRun, *, axis: Axis = "step", repl
 
 
 def _notes(both: RunPair, wanted: CommonAxis, parted: Parting, replicas: Sequence[JudgedRun]) -> Iterator[str]:
-    """Yield what is to be known of a pair besides its answers."""
+    """Yield notes on a pair besides its answers."""
     if wanted.missing:
         yield f"{wanted.missing} is not recorded by both, so that the runs are aligned by step"
     sides = (("first", both.left), ("second", both.right))
@@ -190,7 +190,7 @@ def _notes(both: RunPair, wanted: CommonAxis, parted: Parting, replicas: Sequenc
 
 
 def _have_one_plan(left: Run, right: Run, mismatches: Sequence[Unlike]) -> bool:
-    """Tell whether both record the same settings but for the seed, and neither how the learning rate was to go."""
+    """Tell whether both record the same settings except the seed, and neither has a planned learning rate."""
     facts = [run.manifest for run in (left, right)]
     if any(fact is None or not fact.config or fact.planned_learning_rate is not UNSET for fact in facts):
         return False
@@ -210,12 +210,12 @@ def _opened(
 
 
 def subject_of(path: Path, run: Run, report: Report) -> JudgedRun:
-    """Return a run with what its audit says."""
+    """Return a run with the results of its audit."""
     return JudgedRun(path, RunSide(run, tuple(report.findings), limited(report)))
 
 
 def _drifts(left: JudgedRun, right: JudgedRun, parted: Parting) -> list[Drift]:
-    """Return how far parts have come apart, at the checkpoint after the parting and at the last that both have."""
+    """Return the drift of parts, at the checkpoint after the parting and at the last common one."""
     shared = sorted({*left.side.run.checkpoint_steps.tolist()} & {*right.side.run.checkpoint_steps.tolist()})
     if not shared or parted.is_same or not (is_ours(left.path) and is_ours(right.path)):
         return []
@@ -260,7 +260,7 @@ def _resume_steps(both: RunPair) -> list[str]:
 
 
 def _short(both: RunPair, replicas: Sequence[JudgedRun]) -> list[str]:
-    """Return a sentence on each replica that ended too early to tell the noise of the last steps."""
+    """Return a sentence on each replica that ended too early to show the noise of the last steps."""
     ends = [side.run.last_step or 0 for side in (both.left, both.right)]
     known = [(replica.path, replica.side.run.last_step or 0) for replica in replicas]
     return [
@@ -270,15 +270,15 @@ def _short(both: RunPair, replicas: Sequence[JudgedRun]) -> list[str]:
     ]
 
 
-# The losses of two runs side by side, few enough points for a picture.
+# The losses of two runs, reduced to few points for a chart.
 def curves(both: RunPair, *, max_stretches: int = 120) -> list[Curve]:
-    """Return the training loss of both runs, stretch by stretch; nothing where they share fewer than two points.
+    """Return the training loss of both runs by segments of steps; empty if they share fewer than two points.
 
-    A stretch has the median of its values; one in which a value is no number is none either, so that no picture hides it.
+    A segment has the median of its values. If one of them is NaN, the segment is NaN, so that the chart does not hide it.
 
     Args:
         both: The runs on one axis.
-        max_stretches: Stretches at most; no screen draws more columns.
+        max_stretches: Maximum number of segments; a screen shows no more columns.
     """
     paired = both.paired(train_loss_raw)
     if not paired.labels:
@@ -307,9 +307,9 @@ def _middle(values: Floats) -> Number:
 def pair_word(weighed: Sequence[WeighedPairAnswer], parting: Parting) -> Word:
     """Return the word for a pair.
 
-    Incomparable where no question on the loss can be answered because something is not alike; worse where any answer that
-    counts is; better where one is and none worse; same where everything agrees in every bit; different where the runs
-    part by more than rounding and no question tells better from worse.
+    It is "incomparable" if a difference keeps every question on the loss from being answered; "worse" if any answer that counts
+    is; "better" if one is and none is worse; "same" if everything agrees in every bit; "different" if the runs part by more than
+    rounding and no question is better or worse.
     """
     losses = {answer.answer.word for answer in weighed if answer.weighs == "loss"}
     if "incomparable" in losses and losses <= {"incomparable", "not_recorded"}:
@@ -328,7 +328,7 @@ def pair_word(weighed: Sequence[WeighedPairAnswer], parting: Parting) -> Word:
 def verdict_sentence(
     word: Word, weighed: Sequence[WeighedPairAnswer], departures: Sequence[Departure], unlike: Sequence[Unlike]
 ) -> str:
-    """Return the result of a pair in one sentence."""
+    """Return a sentence with the result of a pair."""
     parted = ""
     if departures:
         where = f" of {departures[0].where}" if departures[0].where else ""
@@ -353,13 +353,13 @@ def verdict_sentence(
 
 
 def _undecisive_answer(weighed: Sequence[WeighedPairAnswer]) -> str:
-    """Return the first answer that is worse or better and decides nothing; cost, which always wobbles, is left out."""
+    """Return the first answer that is worse or better but does not count; cost, which always varies, is left out."""
     aside = [answer for answer in weighed if not answer.counts and answer.weighs != "cost"]
     return next((weighed.answer.message for weighed in aside if weighed.answer.word in ("worse", "better")), "")
 
 
 def _steps_left(run: Run, *, done: float = 0.9) -> str:
-    """Return how much of a run's own plan is done, where that is not nearly all of it; empty: it is, or nobody says."""
+    """Return how much of a run's own plan is done, if that is not nearly all; empty otherwise or if unknown."""
     planned = run.manifest.planned_steps if run.manifest is not None else UNSET
     last = run.last_step
     if planned is UNSET or not planned or last is None or last >= done * planned:

@@ -1,4 +1,4 @@
-"""How far two distributions, two matrices or two rankings are apart, in plain Python: a comparison of two files starts fast."""
+"""Distances of two distributions, matrices or rankings in plain Python, so that a comparison of two files starts fast."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,17 +10,17 @@ from msgspec import Struct
 
 from ckaudit.contract.schema.numbers import total
 
-FLOOR = 1e-4  # the share that an empty bin counts for: the usual choice, so that no logarithm is infinite
-DECILES = 10  # bins of the population stability index, as credit scoring has them (Siddiqi 2006)
+FLOOR = 1e-4  # minimum share of a bin: the usual choice, so that no logarithm is infinite
+DECILES = 10  # bins of the population stability index, as in credit scoring (Siddiqi 2006)
 
 
 class Distribution(Struct, frozen=True):
-    """A density that is flat inside each bin.
+    """A density that is constant inside each bin.
 
     Attributes:
-        edges: Rising, shape (n + 1,).
+        edges: Bin edges, ascending, shape (n + 1,).
         below: Share of the values below each edge, shape (n + 1,), from 0 to 1.
-        count: How many values there were.
+        count: Number of values.
     """
 
     edges: Sequence[float]
@@ -28,7 +28,7 @@ class Distribution(Struct, frozen=True):
     count: float
 
     def cumulative(self, values: Sequence[float]) -> list[float]:
-        """Return the share of the values below each of some rising ones."""
+        """Return the share of the distribution below each of some ascending values."""
         edges, below, last = self.edges, self.below, len(self.edges) - 1
         shares, index = [], 0
         for value in values:
@@ -42,7 +42,7 @@ class Distribution(Struct, frozen=True):
         return shares
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
-        """Return the values that rising shares of all lie below, each once."""
+        """Return the quantiles at ascending shares, each once."""
         values: list[float] = []
         index = 1
         for share in shares:
@@ -57,7 +57,7 @@ class Distribution(Struct, frozen=True):
 
     def spread(self) -> float:
         """Return the standard deviation."""
-        scale = max(map(abs, self.edges)) or 1.0  # squares of shares of it do not overflow
+        scale = max(map(abs, self.edges)) or 1.0  # shares of the maximum, whose squares do not overflow
         edges = [edge / scale for edge in self.edges]
         parts = [(b - a, low, high) for (a, b), (low, high) in zip(pairwise(self.below), pairwise(edges), strict=True)]
         mean = total(share * (low + high) / 2 for share, low, high in parts)
@@ -68,14 +68,14 @@ class Distribution(Struct, frozen=True):
 
 
 def distribution(histogram: Mapping[str, Any]) -> Distribution | None:
-    """Return the density that a histogram of a checkpoint stands for; None where it is empty, not finite, or none.
+    """Return the density of a histogram in a checkpoint; None if it is empty, not finite, or invalid.
 
-    Its bins are n + 1 edges, n centres, or a range with the number of equal bins. A range without width is a single value.
+    Its bins are n + 1 edges, n centres, or a range with the number of equal bins. A range of width 0 is a single value.
     """
     try:
         counts, bins = [*map(float, histogram["counts"])], histogram["bins"]
         edges = _edges(bins, len(counts))
-    except (KeyError, IndexError, TypeError, ValueError, OverflowError):  # what is wrong with it, validate tells
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):  # `validate` reports what is wrong with it
         return None
     count = total(counts)
     if not edges or not 0 < count < math.inf or min(counts) < 0 or not all(map(math.isfinite, edges)):
@@ -94,7 +94,7 @@ def distribution(histogram: Mapping[str, Any]) -> Distribution | None:
 
 
 def _edges(bins: Any, count: int) -> list[float]:
-    """Return n + 1 edges; none where there are not so many bins as counts."""
+    """Return n + 1 edges; empty if the number of bins is not that of counts."""
     if isinstance(bins, dict):
         low, high = map(float, bins["range"])
         return [*[low + (high - low) * i / count for i in range(count)], high] if count and bins["count"] == count else []
@@ -108,12 +108,12 @@ def _edges(bins: Any, count: int) -> list[float]:
 
 
 def wasserstein(left: Distribution, right: Distribution) -> float:
-    r"""Return the work of turning one density into the other, exact for bins inside which values are spread evenly.
+    r"""Return the Wasserstein distance of two densities, exact for values spread evenly inside each bin.
 
     $$W_1 = \int |F(x) - G(x)|\,dx$$
 
-    F - G is linear between neighbouring edges of either: an integral of each piece, two triangles where the sign changes.
-    In the unit of the values (Villani 2009, remark 6.5: the transport distance of one dimension).
+    F - G is linear between neighbouring edges of either, so each piece is integrated exactly, as two triangles if the sign
+    changes. The unit is that of the values (Villani 2009, remark 6.5: the transport distance in one dimension).
     """
     edges = sorted({*left.edges, *right.edges})
     apart = [*map(sub, left.cumulative(edges), right.cumulative(edges))]
@@ -131,8 +131,8 @@ def stability_index(left: Distribution, right: Distribution, *, bins: int = DECI
 
     $$PSI = \sum_i (q_i - p_i) \ln \frac{q_i}{p_i}$$
 
-    p and q are the shares of left and right in each bin, none below `floor`; the outermost bins reach to infinity. Below 0.1
-    is no shift, above 0.25 a large one (Siddiqi 2006, Credit Risk Scorecards).
+    p and q are the shares of left and right in each bin, at least `floor`; the outermost bins extend to infinity. Below 0.1 is no
+    shift, above 0.25 a large one (Siddiqi 2006, Credit Risk Scorecards).
     """
     inner = left.quantiles([i / bins for i in range(1, bins)])
     p, q = ([0.0, *density.cumulative(inner), 1.0] for density in (left, right))
@@ -142,7 +142,7 @@ def stability_index(left: Distribution, right: Distribution, *, bins: int = DECI
 
 
 def expected_stability_index(left: Distribution, right: Distribution, *, bins: int = DECILES) -> float:
-    r"""Return the stability index that two samples of one distribution have on average (Yurdakul 2018, section 3).
+    r"""Return the mean stability index of two samples from one distribution (Yurdakul 2018, section 3).
 
     $$(B - 1) (1/n + 1/m)$$
     """
@@ -150,7 +150,7 @@ def expected_stability_index(left: Distribution, right: Distribution, *, bins: i
 
 
 def relative_distance(left: Sequence[float], right: Sequence[float]) -> float:
-    r"""Return how far two matrices are apart, over the size of the left one; infinite where that is nothing.
+    r"""Return the distance of two matrices relative to the norm of the left one; infinite if that is 0.
 
     $$\lVert A - B \rVert_F / \lVert A \rVert_F$$
 
@@ -162,7 +162,7 @@ def relative_distance(left: Sequence[float], right: Sequence[float]) -> float:
 
 
 def rank_correlation(left: Sequence[float], right: Sequence[float]) -> float | None:
-    r"""Return Spearman's rank correlation, ties sharing their mean rank; None for fewer than three, or one that is constant.
+    r"""Return Spearman's rank correlation, with mean ranks for ties; None for fewer than three values, or constant ones.
 
     $$\rho = \operatorname{corr}(\operatorname{rank} x, \operatorname{rank} y)$$
 

@@ -1,4 +1,4 @@
-"""Drift between the same parts of two models: distributions, grids of weights, norms, attention heads, and what moves most."""
+"""Drift between the same parts of two models: distributions, weight grids, norms, attention heads, and largest movements."""
 
 import math
 from base64 import b64decode
@@ -25,7 +25,7 @@ Document = Mapping[str, Any]
 SPREAD = ("weights", "gradients", "activations")
 NORMS = {"weights": "frobenius_norm", "gradients": "norm", "weight_deltas": "norm", "activations": "rms"}
 UNITS = {"wasserstein": "sd", "psi": "nats", "head_entropy": "nats"}
-SHIFT = 0.1  # of the stability index: below it is no shift (Siddiqi 2006)
+SHIFT = 0.1  # of the stability index: below it there is no shift (Siddiqi 2006)
 GRIDS = (("weights", "sampled_grid_32x32"), ("gradients", "sampled_grid_32x32"), ("attention", "sampled_qk_grid_32x32_per_head"))
 FARTHEST: dict[str, Callable[[float], float]] = {
     "wasserstein": abs,
@@ -35,17 +35,17 @@ FARTHEST: dict[str, Callable[[float], float]] = {
     "movement_rank": lambda value: 1 - value,
     "norm": lambda ratio: abs(math.log(ratio)) if ratio > 0 else math.inf,
 }
-"""Measures in the order that they are told in, and how far a value of each is from what equal parts have."""
+"""Measures in the order of the report, with the deviation of a value from that of equal parts."""
 
 
 def drifts(left: Path, right: Path, steps: Sequence[int], *, max_places: int = 3) -> list[Drift]:
-    """Return how far two runs have come apart at some steps.
+    """Return the drift of two runs at some steps.
 
     Args:
         left: Folder of the reference; the log of another program has no checkpoints, and no drift.
         right: Folder of the subject.
-        steps: Steps that both have a checkpoint of; others are passed over.
-        max_places: How many places of each measure and step are told, the farthest first.
+        steps: Steps for which both have a checkpoint; others are skipped.
+        max_places: Maximum number of reported places per measure and step, the largest first.
     """
     drifts: list[Drift] = []
     files = [checkpoints_of(folder) for folder in (left, right)]
@@ -58,16 +58,16 @@ def drifts(left: Path, right: Path, steps: Sequence[int], *, max_places: int = 3
 
 
 class RankedDistance(Struct, frozen=True, gc=False):
-    """One distance; only the few that are shown get a sentence.
+    """One distance; only the few that are reported get a sentence.
 
     Attributes:
-        measure: Which.
-        section: Of the checkpoint.
+        measure: Name of the measure.
+        section: Section of the checkpoint.
         where: Tensor, layer or head; None: the run as a whole.
         value: The distance.
-        left: The first's value, where the measure compares two.
-        right: The second's.
-        pairs: Of a ranking, how many it ranks.
+        left: Value of the first, if the measure compares two.
+        right: Value of the second.
+        pairs: Number of ranked items, for a rank correlation.
     """
 
     measure: str
@@ -80,7 +80,7 @@ class RankedDistance(Struct, frozen=True, gc=False):
 
 
 def drifts_of(left: Document, right: Document, step: int, *, max_places: int = 3) -> list[Drift]:
-    """Return how far two checkpoints have come apart, the farthest places of each measure; parts that are equal have no drift."""
+    """Return the drift of two checkpoints, the farthest places of each measure; equal parts have no drift."""
     by_measure: dict[str, list[RankedDistance]] = {name: [] for name in FARTHEST}
     for measure in (_spreads, _grids, _norms, _heads, _movement):
         for far in measure(left, right):
@@ -105,7 +105,7 @@ def drifts_of(left: Document, right: Document, step: int, *, max_places: int = 3
 
 
 def shared(left: Document, right: Document, section: str) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
-    """Yield name and both members of what both checkpoints have in a section."""
+    """Yield name and both members of the places that both checkpoints have in a section."""
     of_first, of_second = (document.get(section) for document in (left, right))
     if not isinstance(of_first, dict) or not isinstance(of_second, dict):
         return
@@ -116,7 +116,7 @@ def shared(left: Document, right: Document, section: str) -> Iterator[tuple[str,
 
 
 def _both(left: Mapping[str, Any], right: Mapping[str, Any], field: str) -> tuple[float, float] | None:
-    """Return both values where both are numbers that a float can hold."""
+    """Return both values if both are numbers that a float can represent."""
     one, other = left.get(field), right.get(field)
     if not (isinstance(one, int | float) and isinstance(other, int | float)):
         return None
@@ -127,7 +127,7 @@ def _both(left: Mapping[str, Any], right: Mapping[str, Any], field: str) -> tupl
 
 
 def _spreads(left: Document, right: Document, *, shift: float = SHIFT) -> Iterator[RankedDistance]:
-    """Yield the two distances of each pair of histograms; no index of so few values that chance alone makes a shift of it."""
+    """Yield the two distances of each pair of histograms; no index of values so few that chance alone exceeds the limit."""
     for section in SPREAD:
         for name, one, other in shared(left, right, section):
             of_first, of_second = one.get("histogram"), other.get("histogram")
@@ -155,7 +155,7 @@ def _grids(left: Document, right: Document) -> Iterator[RankedDistance]:
 
 
 def cells(grid: Any) -> list[float]:
-    """Return the values of a grid or a stack of them one after the other; none where it is no grid.
+    """Return the flat values of a grid or a stack of grids; empty if it is no grid.
 
     >>> cells([[1.0, "NaN"], [2.0, 3.0]])
     [1.0, nan, 2.0, 3.0]
@@ -166,7 +166,7 @@ def cells(grid: Any) -> list[float]:
             return [low + (high - low) * (byte / 255.0) for byte in b64decode(grid["data"])]
         if isinstance(grid, list):
             return [value for part in grid for value in cells(part)] if isinstance(grid[0], (list, dict)) else [*map(float, grid)]
-    except (KeyError, IndexError, TypeError, ValueError, OverflowError):  # what is wrong with it, validate tells
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):  # `validate` reports what is wrong with it
         pass
     return []
 

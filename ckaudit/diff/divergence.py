@@ -1,4 +1,4 @@
-"""Where two runs diverge: the first step at which they differ by more than noise explains."""
+"""Divergence of two runs: the first step at which they differ by more than noise explains."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
@@ -32,20 +32,20 @@ SET_BY_CONFIGURATION: tuple[Metric, ...] = (learning_rate, tokens_per_update)
 """Decided by the configuration, not by chance."""
 
 RUN_NUMBERS: Mapping[Metric, float] = {train_loss_raw: 1.0, grad_global_norm: 0.5, update_to_weight_global: 0.5, val_loss: 1.0}
-"""One number of the whole run; where it leaves the band, the runs part. With each what a seed does to its level, over the
+"""Quantities of the whole run; if one leaves its band, the runs part. Each has the effect of a seed on its level, relative to the
 noise of one point: see docs/diff-calibration.md."""
 
 PLACES: tuple[Metric, ...] = (activation_rms, attn_entropy, gradient_norm, update_norm, update_to_weight, weight_norm)
-"""A number of each tensor, layer or head, in the order in which a step computes them."""
+"""Quantities of each tensor, layer or head, in the order in which a step computes them."""
 
 READ_BY_QUESTIONS: tuple[Metric, ...] = (slice_val_loss, grad_clip_rate, tokens_seen, step_time, tokens_per_sec, element_type)
-"""What the questions look at besides."""
+"""Further quantities that the questions read."""
 
 DECIDED = "the configuration decides it"
 
 
 def reads() -> frozenset[str]:
-    """Return the checkpoint paths that a comparison looks at."""
+    """Return the checkpoint paths that a comparison reads."""
     return frozenset[str]().union(
         *(metric.paths for metric in (*SET_BY_CONFIGURATION, *RUN_NUMBERS, *PLACES, *READ_BY_QUESTIONS))
     )
@@ -56,16 +56,16 @@ def first_divergence(
 ) -> Parting:
     """Return where two runs part.
 
-    Runs that begin as one training are the same until their first difference: there is no noise to allow for. Others are held
-    against what noise explains.
+    Runs that begin as one training are identical until their first difference, without any noise. Other runs are compared with
+    the noise.
 
     Args:
         both: The runs.
-        without: Numbers of the whole run that mean something else in each of the two.
-        one_plan: Whether both record the same settings and no planned learning rate: rates that part after the losses, where
-            one run holds its own, then follow the loss. That alone is no parting.
-        settings: What differs in configuration, model and precision. It acts from the first step on, so that runs which leave
-            the noise at any step have parted there.
+        without: Quantities of the whole run that have different meanings in the two runs.
+        one_plan: Whether both record the same settings and no planned learning rate. Learning rates that part after the losses,
+            while one run keeps its own, then follow the loss; that alone is no parting.
+        settings: Differences in configuration, model and precision. They act from the first step on, so runs that leave the noise
+            at any step have parted there.
     """
     if both.axes.axis == "step" and start_identical(both):
         return first_difference(both)
@@ -81,14 +81,14 @@ def first_divergence(
         where = f"from step {departures[0].step} on the learning rates differ, and the losses did before: under the same settings"
         return Parting(aside=f"{where} that is a schedule which follows the loss, and no change")
     if departures:
-        # A place that left its band before any number of the whole run did would be one of very many that chance can move.
+        # Places are very many: one that leaves its band before any quantity of the whole run does so by chance.
         places = [place for place in first_departures(both) if place.step >= departures[0].step]
         departures = [*_configured(both, settings), *departures, *places]
     return Parting(departures=tuple(sorted(departures, key=lambda departure: departure.step)[:MAX_DEPARTURES]))
 
 
 def _exact(both: RunPair) -> Iterator[Departure]:
-    """Yield the first difference of what the configuration decides."""
+    """Yield the first difference of the quantities that the configuration decides."""
     if both.axes.axis != "step":
         return
     for metric in SET_BY_CONFIGURATION:
@@ -132,7 +132,7 @@ def _number(word: str | None) -> float | None:
 
 
 def _broken(both: RunPair) -> Iterator[Departure]:
-    """Yield the first step from which on the loss is no number in one of the two, to its end."""
+    """Yield the first step from which on the loss of one run is NaN or infinite to its end."""
     paired = both.paired(train_loss_raw)
     rows = np.flatnonzero(paired.recorded.any(axis=1))
     broken = [~np.isfinite(values[rows, 0]) for values in (paired.left, paired.right)] if len(rows) else []
@@ -151,7 +151,7 @@ def _broken(both: RunPair) -> Iterator[Departure]:
 
 
 def _follows_loss(both: RunPair, departure: Departure) -> bool:
-    """Tell whether a learning rate departs as one does that is lowered when the loss stands still: one run holds its own."""
+    """Tell whether a learning rate departs like one that is lowered when the loss stalls: the other run keeps its own."""
     losses, rates = both.paired(train_loss_raw), both.paired(learning_rate)
     if departure.statistic != learning_rate.name or not losses.unequal[losses.steps < departure.step].any():
         return False
@@ -161,7 +161,7 @@ def _follows_loss(both: RunPair, departure: Departure) -> bool:
 
 
 def _is_steady(paired: PairedSeries, *, share: float = 0.9) -> Mask:
-    """Return the cells in which both are at their usual value, if they mostly are: batches with pads are of chance."""
+    """Return the cells in which both have their usual value, if they mostly do: batches with padding vary by chance."""
     steady = np.isfinite(paired.left)
     for values in (paired.left, paired.right):
         known = values[np.isfinite(values)]
@@ -171,12 +171,12 @@ def _is_steady(paired: PairedSeries, *, share: float = 0.9) -> Mask:
 
 
 def _whole(both: RunPair, without: Collection[Metric], *, share: float = 0.01) -> Iterator[Departure]:
-    """Yield where each number of the whole run leaves the band for good.
+    """Yield where each quantity of the whole run leaves its band for good.
 
     Args:
         both: The runs.
-        without: What is left out.
-        share: Of replicas that leave it by chance, all numbers and stretches together.
+        without: Quantities that are left out.
+        share: Share of replicas that leave a band by chance, over all quantities and segments.
     """
     aside = {*without, *((train_loss_raw,) if both.axes.axis == "loss" else ())}
     for metric, seed in RUN_NUMBERS.items():
@@ -190,7 +190,7 @@ def _whole(both: RunPair, without: Collection[Metric], *, share: float = 0.01) -
 
 
 def first_stretch_outside(outside: Mask, *, lasting: int = 3, among: int = 5) -> int | None:
-    """Return the first stretch outside of which `lasting` of `among` in a row are; of fewer than `among`, most."""
+    """Return the first segment outside, if `lasting` of `among` consecutive ones are; with fewer than `among` left, most."""
     if len(outside) < among:
         lasting, among = max(1, -(-len(outside) * lasting // among)), max(1, len(outside))
     counts = np.lib.stride_tricks.sliding_window_view(outside, min(among, len(outside))).sum(axis=1)
@@ -214,18 +214,18 @@ def _left_band(name: str, unit: str, stretches: Stretches, row: int, limit: floa
     )
 
 
-# Tensors, layers and heads that have come further apart than others of their kind, where runs with different noise diverge.
+# Tensors, layers and heads that diverge more than others of their kind, for runs with different noise.
 def first_departures(both: RunPair, *, of_each: int = 4, share: float = 0.01, min_deviation: float = 0.05) -> list[Departure]:
-    """Return where each quantity first leaves its band for good, `of_each` places of it at most.
+    """Return where each quantity first leaves its band for good, at most `of_each` places of it.
 
-    The band of log ratios holds what a tensor's own ratio does from checkpoint to checkpoint, and how far all tensors
-    lay apart at the first one, where only seeds tell them.
+    The band of log ratios covers the variation of a tensor's own ratio between checkpoints, and the spread over all tensors at
+    the first one, where only the seeds differ.
 
     Args:
         both: The runs.
-        of_each: Places of a quantity.
-        share: Of places outside by chance, all checkpoints together.
-        min_deviation: Smallest standard deviation of a log ratio that is believed.
+        of_each: Maximum number of places per quantity.
+        share: Share of places outside by chance, over all checkpoints.
+        min_deviation: Minimum standard deviation of a log ratio.
     """
     departures: list[Departure] = []
     for metric in PLACES:
@@ -244,7 +244,7 @@ def first_departures(both: RunPair, *, of_each: int = 4, share: float = 0.01, mi
 
 
 def _by_draw(both: RunPair, labels: Sequence[str]) -> Floats:
-    r"""Return how far the log norms of two draws of each tensor's weights come apart, shape (P,); 0 where its size is not known.
+    r"""Return the deviation of the log norms of two draws of each tensor's weights, shape (P,); 0 if its size is not known.
 
     The norm of n normal numbers has a relative deviation of $1 / \sqrt{2n}$.
     """
@@ -253,19 +253,19 @@ def _by_draw(both: RunPair, labels: Sequence[str]) -> Floats:
 
 
 def _own_noise(ratio: Floats) -> Floats:
-    """Return how far each column goes from one row to the next, as a standard deviation, shape (P,)."""
+    """Return the standard deviation of each column's changes from row to row, shape (P,)."""
     moves = row_medians(np.ascontiguousarray(np.abs(np.diff(ratio, axis=0)).T))
     return np.asarray(MAD_TO_SIGMA * np.nan_to_num(moves) / np.sqrt(2))
 
 
 def _at_first(ratio: Floats) -> float:
-    """Return how far apart the columns lie in the first row that has any."""
+    """Return the spread of the columns in the first row that has values."""
     rows = np.flatnonzero(np.isfinite(ratio).any(axis=1))
     return float(MAD_TO_SIGMA * np.nanmedian(np.abs(ratio[rows[0]]))) if len(rows) else 0.0
 
 
 def _first_lasting(outside: Mask, *, lasting: int = 3) -> Iterator[tuple[int, int]]:
-    """Yield the row and column of the first of `lasting` rows outside in a row, or of all that are left."""
+    """Yield the row and column of the first of `lasting` consecutive rows outside, or of all remaining rows."""
     rows = len(outside)
     for column in np.flatnonzero(outside.any(axis=0)):
         held = outside[:, column]

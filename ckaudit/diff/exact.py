@@ -1,4 +1,4 @@
-"""Whether two runs of one seed agree in every bit, where they first differ, and what most likely makes them differ (D1.6)."""
+"""Whether two runs of one seed agree in every bit, where they first differ, and the likely source of the difference (D1.6)."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,7 +38,7 @@ _RANKS = (
     "weight_deltas",
     "weights",
 )
-"""What a step computes, in its order: where several things differ at one step, the earliest is the first."""
+"""The quantities of a step in the order of computation: if several differ at one step, the earliest counts as the first."""
 
 RECORDED: tuple[tuple[str, str], ...] = (
     ("seed", "seed Python, NumPy, torch and every loader worker with the same number"),
@@ -56,7 +56,7 @@ RECORDED: tuple[tuple[str, str], ...] = (
     ("environment", "use the same versions of framework, driver and libraries"),
     ("world_size", "use as many ranks: their number sets the order in which gradients are summed"),
 )
-"""What is recorded as not alike, likeliest first; a name ends with a dot where all below it count."""
+"""Recorded differences, the likeliest source first; a name that ends with a dot includes all names below it."""
 
 _GPU = "torch.use_deterministic_algorithms(True) and CUBLAS_WORKSPACE_CONFIG=:4096:8"
 
@@ -65,12 +65,12 @@ class ExactResult(Struct):
     """The result of comparing two runs.
 
     Attributes:
-        first: What differs at the first step at which anything does, in the order in which a step computes it.
-        equal: Values that are equal, up to there.
-        lacking: Sentences on what only one of the runs recorded.
+        first: Differences at the first step that has any, in the order in which a step computes them.
+        equal: Number of equal values up to there.
+        lacking: Sentences on values that only one of the runs recorded.
         unreadable: Sentences on files that could not be read.
-        hashed: Hashes of tensors that were compared.
-        checkpoints: Checkpoints of both that were read.
+        hashed: Number of compared hashes of tensors.
+        checkpoints: Number of checkpoints of both that were read.
     """
 
     first: list[Departure]
@@ -83,20 +83,20 @@ class ExactResult(Struct):
 
 @ignoring_float_errors
 def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, max_values: int = 20) -> Pair:
-    """Compare two runs bit by bit: every line, then every value of every checkpoint and rank file that both have, by step.
+    """Compare two runs bit by bit: every log line, then every value of every common checkpoint and rank file, by step.
 
-    What only tells the time is left out (`tells_time`). Hashes of tensor bytes are compared where both recorded them; without
-    them two tensors of equal statistics are taken for equal. A checkpoint that cannot be read is named, and what a resume
-    replaced is not compared.
+    Values that depend only on time are left out (`tells_time`). Hashes of tensor bytes are compared if both recorded them;
+    without them two tensors with equal statistics count as equal. An unreadable checkpoint is named. Steps that a resume replaced
+    are not compared.
 
     Args:
         left: The reference.
         right: The subject.
-        runs: Both as they were read, where they were.
-        max_values: How many of the values that differ at the first such step are told.
+        runs: Both runs, if they were read already.
+        max_values: Maximum number of reported values at the first step that differs.
 
     Raises:
-        UnreadableError: Where one of them is no run.
+        UnreadableError: If one of them is no run.
     """
     left_run, right_run = runs or (open_run(left, reads=()), open_run(right, reads=()))
     result = ExactResult([])
@@ -127,7 +127,7 @@ def exact(left: Path, right: Path, *, runs: tuple[Run, Run] | None = None, max_v
 
 
 def _first_step(departures: list[Departure]) -> list[Departure]:
-    """Return what differs at the first step, each place once, in the order in which a step computes them."""
+    """Return the differences at the first step, each place once, in the order in which a step computes them."""
     ordered = sorted(departures, key=_order)
     by_place = {
         (departure.statistic, departure.where): departure for departure in reversed(ordered) if departure.step == ordered[0].step
@@ -167,7 +167,7 @@ def _hashes(result: ExactResult) -> Iterator[str]:
 
 
 def _scalars(left: Run, right: Run, result: ExactResult) -> list[Departure]:
-    """Return what differs at the first step whose lines differ, and count what is equal before it."""
+    """Return the differences at the first step whose log lines differ, and count the equal values before it."""
     found_at: list[tuple[int, str, Any, Any]] = []
     for name in dict.fromkeys((*left.scalars, *right.scalars)):
         if not tells_time(name):
@@ -227,9 +227,9 @@ def _lack(result: ExactResult, name: str, left: int, right: int) -> None:
 
 
 def _checkpoints(left: Path, right: Path, result: ExactResult, until: int | None) -> list[Departure]:
-    """Return what differs in the first checkpoint that is not the same, and in those of its ranks.
+    """Return the differences in the first checkpoint that is not identical, and in its rank files.
 
-    None after the step at which the lines differ is read. What cannot be read is said, and passed over.
+    Checkpoints after the step at which the log lines differ are not read. Unreadable ones are noted and skipped.
     """
     of_first, of_second = _files(left), _files(right)
     for which, only in (("first", of_first.keys() - of_second.keys()), ("second", of_second.keys() - of_first.keys())):
@@ -269,7 +269,7 @@ def _document(file: CheckpointFile, which: str, result: ExactResult) -> Document
 
 
 def _files(path: Path) -> dict[tuple[int, int], CheckpointFile]:
-    """Return the files of a run by step and rank, -1 for the merged one, which comes first."""
+    """Return the files of a run by step and rank, with rank -1 for the merged file, which comes first."""
     if not (path.is_dir() and is_ours(path)):
         return {}
     known = [file for file in list_folder(path).checkpoints if file.step is not None]
@@ -296,17 +296,17 @@ def _departure(leaf: UnequalValue, step: int, file: CheckpointFile) -> Departure
 
 
 def _document_number(value: Any) -> Number | None:
-    """Return a number as the document writes it, None for a word."""
+    """Return a number in the form of the document, None for a string."""
     return encode_float(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-# What most likely makes two runs of one seed differ, from what is recorded and where they first do; each with what to set.
+# Likely sources of a difference between two runs of one seed, from recorded facts and from its place, each with a remedy.
 def sources(mismatches: Sequence[Unlike], first: Sequence[Departure], left: Run, right: Run) -> list[str]:
-    """Return likely reasons, likeliest first, a sentence each: what the record shows, then what the place suggests.
+    """Return likely sources, a sentence each: those that the record shows, then those that the place suggests, likeliest first.
 
     Args:
-        mismatches: What is not alike in both runs.
-        first: What differs at the first step that does, in the order in which a step computes it.
+        mismatches: Differences in the facts of both runs.
+        first: Differences at the first step that has any, in the order in which a step computes them.
         left: The reference.
         right: The subject.
     """
@@ -315,7 +315,7 @@ def sources(mismatches: Sequence[Unlike], first: Sequence[Departure], left: Run,
 
 
 def _is_meant(unlike: Unlike, name: str) -> bool:
-    """Tell whether a difference is the one named, or below it, and no one-sided remark."""
+    """Tell whether a difference has the given name or one below it, and is not just recorded on one side."""
     is_below = unlike.name.startswith(name if name.endswith(".") else f"{name}.")
     return (unlike.name == name or is_below) and (bool(unlike.invalidates) or unlike.kind == "config")
 
@@ -331,7 +331,7 @@ def _resumes(first: Sequence[Departure], left: Run, right: Run) -> Iterator[str]
 
 
 def _of_place(first: Sequence[Departure], left: Run, right: Run) -> Iterator[str]:
-    """Yield what the stage of the step and the first tensor suggest."""
+    """Yield the sources that the first tensor and its stage of the step suggest."""
     stage, tensor = first[0].statistic.partition(".")[0], next((departure.where for departure in first if departure.where), None)
     if stage in ("batch_hash", "batch_id", "data"):
         yield "the batches differ before anything is computed: seed the sampler and its workers, and sort the files that are read"
@@ -379,6 +379,6 @@ def _ranks(run: Run) -> int:
 
 
 def _on_processor(left: Run, right: Run) -> bool:
-    """Tell whether all tensors are known to live in the memory of the processor."""
+    """Tell whether all tensors are known to be in CPU memory."""
     devices = [fact.device for run in (left, right) for fact in run.tensors.facts.values()]
     return bool(devices) and all(device == "cpu" for device in devices)

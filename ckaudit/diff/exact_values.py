@@ -1,4 +1,4 @@
-"""The values of two checkpoints compared bit by bit; two numbers that differ in hex, and how many floats lie between them."""
+"""Bitwise comparison of the values of two checkpoints, and descriptions of differences in hex and ulps."""
 
 import math
 import struct
@@ -14,10 +14,10 @@ class UnequalValue(Struct, frozen=True):
     """One value that is not the same.
 
     Attributes:
-        statistic: Section and field, such as weights.mean; the place in a list behind it.
+        statistic: Section and field, such as weights.mean, followed by an index into a list.
         where: Tensor, module, layer or probe; None: the checkpoint as a whole.
-        left: The first's value.
-        right: The second's.
+        left: Value in the first checkpoint.
+        right: Value in the second.
     """
 
     statistic: str
@@ -31,9 +31,9 @@ class UnequalValues(Struct):
 
     Attributes:
         unequal: Values that differ, in the order in which a step computes them, a tensor's hash before its statistics.
-        lacking: What only one of them has, by its name.
-        equal: How many values are equal.
-        hashed: How many hashes of tensor bytes were compared.
+        lacking: Names of values that only one of them has.
+        equal: Number of equal values.
+        hashed: Number of compared hashes of tensor bytes.
     """
 
     unequal: list[UnequalValue]
@@ -42,7 +42,7 @@ class UnequalValues(Struct):
     hashed: int = 0
 
 
-# Every value of two checkpoints, one against the other, exactly: which differ, and what only one of them has.
+# Exact comparison of every value of two checkpoints: which differ, and which only one of them has.
 def unequal_leaves(left: Mapping[str, Any], right: Mapping[str, Any]) -> UnequalValues:
     """Compare two checkpoints as plain objects."""
     leaves = UnequalValues([], [])
@@ -78,9 +78,9 @@ def _same(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-# Two numbers that are not the same, to the last bit.
+# Two numbers that differ in some bit.
 def identical(left: float, right: float) -> bool:
-    """Tell whether two numbers are the same: every NaN is, and -0 is not 0.
+    """Tell whether two numbers are identical: all NaNs are, and -0 is not 0.
 
     >>> identical(0.0, -0.0), identical(math.nan, math.nan), identical(1, 1.0)
     (False, True, True)
@@ -91,7 +91,7 @@ def identical(left: float, right: float) -> bool:
 
 
 def ulps(left: float, right: float) -> int:
-    """Return how many float64 numbers lie from one finite number to another, the last included.
+    """Return the distance of two finite numbers in float64 steps (ulps).
 
     >>> ulps(1.0, 1.0 + 2**-52), ulps(-5e-324, 5e-324)
     (1, 2)
@@ -100,7 +100,7 @@ def ulps(left: float, right: float) -> int:
 
 
 def ulps_of_single(left: float, right: float) -> int | None:
-    """Return the same among float32 numbers; None where one of them is written as no float32 would be.
+    """Return the distance in float32 steps; None if one of them is not the written form of a float32.
 
     >>> ulps_of_single(0.1, 0.10000001), ulps_of_single(0.1, 0.1 + 1e-12)
     (1, None)
@@ -112,7 +112,7 @@ def ulps_of_single(left: float, right: float) -> int | None:
 
 
 def _single(value: float) -> float | None:
-    """Return the float32 that a number is, or is the shortest writing of."""
+    """Return the float32 that a number is, or is the shortest decimal of; None if there is none."""
     try:
         near = float(struct.unpack("f", struct.pack("f", value))[0])
     except OverflowError:
@@ -126,13 +126,13 @@ def _rounds_to(text: str, near: float) -> bool:
 
 
 def _place(value: float, kind: str, whole: str) -> int:
-    """Return the place of a float in the order of all floats of its width, 0 for both zeros."""
+    """Return the index of a float among all floats of its width, 0 for both zeros."""
     bits = int(struct.unpack(whole, struct.pack(kind, value))[0])
     return bits if bits >= 0 else -(bits & (2 ** (63 if kind == "d" else 31) - 1))
 
 
 def describe_difference(left: Any, right: Any) -> str:
-    """Say how two values differ, floats in hex as well.
+    """Return a description of how two values differ, with floats also in hex.
 
     >>> describe_difference(1.0, 1.0000000000000002)
     '1.0 (0x1.0000000000000p+0) and 1.0000000000000002 (0x1.0000000000001p+0), 1 ulp apart in float64'

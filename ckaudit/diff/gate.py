@@ -1,4 +1,4 @@
-"""The gate of a canary: it is compared with runs that are known to be good, and passes, fails, or cannot be judged."""
+"""The gate of a canary run: it is compared with known good runs, and passes, fails, or cannot be judged."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -10,17 +10,17 @@ from ckaudit.contract.schema.diff import BAD_WORDS, OPEN_WORDS, Answer, Comparis
 from ckaudit.diff.run_pair import is_decisive
 from ckaudit.policy.policy_schema import GateTerms, Policy, allowed_share
 
-ROUNDING = 1 + 1e-9  # a tenth more of 2.0 is 2.2, and 2.2 - 2.0 a little more than 0.2
-SURROUNDINGS = ("environment", "cadence")  # kinds of difference that nobody has to expect
+ROUNDING = 1 + 1e-9  # 10 % more than 2.0 is 2.2, and 2.2 - 2.0 is a little more than 0.2
+SURROUNDINGS = ("environment", "cadence")  # kinds of difference that need not be expected
 
 
 def gated_under(comparisons: Sequence[Comparison], policy: Policy | None, *, require_vital: bool = False) -> Comparison:
-    """Return what the gate says by the terms of a policy, or the usual ones.
+    """Return the gate's result under the terms of a policy, or the default terms.
 
     Args:
-        comparisons: As of `gated`.
-        policy: The policy that holds; None: none.
-        require_vital: As of `gated`; a policy may ask for it too.
+        comparisons: As in `gated`.
+        policy: The policy; None: default terms.
+        require_vital: As in `gated`; a policy may require it too.
     """
     if policy is None:
         return gated(comparisons, GateTerms(), policy=None, require_vital=require_vital)
@@ -31,16 +31,16 @@ def gated_under(comparisons: Sequence[Comparison], policy: Policy | None, *, req
 
 
 def gated(comparisons: Sequence[Comparison], terms: GateTerms, *, policy: str | None, require_vital: bool = False) -> Comparison:
-    """Return the comparisons of a canary with each good run as one, with what the gate says.
+    """Return the comparisons of a canary with each good run as one, with the gate's result.
 
-    A question fails where the canary is worse than more than half of the good runs that it can be compared with, by more
-    than the terms allow. It is open where there is no answer against any of them.
+    A question fails if the canary is worse than more than half of the comparable good runs, by more than the terms allow. It is
+    open if there is no answer against any of them.
 
     Args:
         comparisons: One per good run, each of two subjects: the good run and the canary.
-        terms: What counts.
-        policy: The file that the terms are from.
-        require_vital: Whether a canary of which a vital check could not judge does not pass: nobody can tell then.
+        terms: The terms of the gate.
+        policy: The file that contains the terms.
+        require_vital: Whether a canary cannot pass if one of its vital checks could not judge.
     """
     first = comparisons[0]
     canary = first.subjects[-1]
@@ -72,7 +72,7 @@ def gated(comparisons: Sequence[Comparison], terms: GateTerms, *, policy: str | 
 
 
 def _excused(pair: Pair, terms: GateTerms) -> Pair:
-    """Return a pair whose answers say why they do not count."""
+    """Return a pair with the reason in each answer that does not count."""
     is_coarser = any(unlike.name == "tensors.dtype" for unlike in pair.unlike)
     minor = bool(pair.gained) and not any(is_decisive(finding, is_coarser=is_coarser) for finding in pair.gained)
     excuses = [
@@ -85,7 +85,7 @@ def _excused(pair: Pair, terms: GateTerms) -> Pair:
 
 
 def _outvoted(pairs: Sequence[Pair], terms: GateTerms) -> list[Pair]:
-    """Return pairs in which an answer that is worse than too few good runs says that it does not count."""
+    """Return pairs with a reason in each answer that is worse than too few good runs to count."""
     excuses = {}
     for question in terms.counts():
         answers = [answer for answer in _of(pairs, question) if answer.word not in OPEN_WORDS]
@@ -118,7 +118,7 @@ def _excuse(answer: Answer, terms: GateTerms) -> str | None:
 
 
 def _lost(answer: Answer, allowed: float | str) -> float | None:
-    """Return how far the second value is from the first, as the allowance measures it; None where that is no number."""
+    """Return the difference of both values in the unit of the allowance; None if that is no number."""
     left, right = answer.left, answer.right
     if not isinstance(left, int | float) or not isinstance(right, int | float):
         return None
@@ -128,7 +128,7 @@ def _lost(answer: Answer, allowed: float | str) -> float | None:
 
 
 def _judged(pairs: Sequence[Pair], terms: GateTerms) -> tuple[Outcome, list[str]]:
-    """Return the outcome with its reasons: what is worse goes before what nobody can tell."""
+    """Return the outcome with its reasons: worse results come before unknown ones."""
     worse = [sentence for question in terms.counts() if (sentence := _worse(pairs, question))]
     if worse:
         return "failed", worse
@@ -147,7 +147,7 @@ def _of(pairs: Sequence[Pair], question: str) -> list[Answer]:
 
 
 def _worse(pairs: Sequence[Pair], question: str) -> str:
-    """Return why a question fails, or an empty string: worse than most of the good runs, with the middle one's sentence."""
+    """Return why a question fails, or an empty string: worse than most of the good runs, with the median one's sentence."""
     answers = [answer for answer in _of(pairs, question) if answer.word not in OPEN_WORDS]
     bad = [answer for answer in answers if answer.word in BAD_WORDS and not answer.excused]
     if not bad:
@@ -163,7 +163,7 @@ def _value(number: object) -> float:
 
 
 def _unanswered(pairs: Sequence[Pair], question: str) -> str:
-    """Return why a question has no answer against any good run, or an empty string; what no good run records is not asked."""
+    """Return why a question has no answer against any good run, or an empty string; unrecorded questions are not asked."""
     answers = _of(pairs, question)
     asked = [answer for answer in answers if answer.word == "incomparable" or answer.left is not None]
     if not asked or any(answer.word not in OPEN_WORDS for answer in asked):
@@ -176,14 +176,14 @@ def _is_answered(pairs: Sequence[Pair], question: str) -> bool:
 
 
 def _notes(comparisons: Sequence[Comparison], pairs: Sequence[Pair], terms: GateTerms) -> list[str]:
-    """Return the notes of all comparisons, and which questions count that no good run lets anybody ask."""
+    """Return the notes of all comparisons, and the counting questions that no good run can answer."""
     open_ones = [_in_words(question) for question in terms.counts() if not _is_answered(pairs, question)]
     unasked = [f"these count and could not be asked: {', '.join(open_ones)}"] if open_ones else []
     return [*unasked, *dict.fromkeys(note for comparison in comparisons for note in comparison.notes)]
 
 
 def _limits(pairs: Sequence[Pair]) -> str:
-    """Return which vital checks of the canary could not judge; empty: all that apply could."""
+    """Return the vital checks of the canary that could not judge; empty: all applicable ones could."""
     return next((pair.right_limits for pair in pairs if pair.right_limits), "")
 
 
@@ -192,7 +192,7 @@ def _in_words(question: str) -> str:
 
 
 def _unexpected(pairs: Sequence[Pair], terms: GateTerms) -> list[str]:
-    """Return a sentence for each difference that the terms should name and do not."""
+    """Return a sentence for each difference that the terms do not expect."""
     if terms.expect is None:
         return []
     by_name = {
@@ -205,13 +205,13 @@ def _unexpected(pairs: Sequence[Pair], terms: GateTerms) -> list[str]:
 
 
 def _is_of_seed(unlike: Unlike, pair: Pair) -> bool:
-    """Tell whether two good runs may differ in it as well: in the seed, and in the order of the data that the seed decides."""
+    """Tell whether good runs may have a difference too: in the seed, and in the order of the data that the seed decides."""
     names = {other.name.rpartition(".")[2] for other in pair.unlike}
     return unlike.name.rpartition(".")[2] == "seed" or (unlike.name == "data_order" and "seed" in names)
 
 
 def _follows(unlike: Unlike, pair: Pair, terms: GateTerms) -> bool:
-    """Tell whether a difference is a meant one again: a setting that is recorded twice, or the plan that settings make."""
+    """Tell whether a difference follows from an expected one: a setting recorded twice, or a plan that settings determine."""
     if unlike.name == "planned_learning_rate":
         return any(other.name.startswith("config.") and _meant(other.name, terms) for other in pair.unlike)
     return unlike.kind == "config" and _meant(f"config.{unlike.name}", terms)
@@ -227,7 +227,7 @@ def _meant(name: str, terms: GateTerms) -> bool:
 
 
 def _verdict(canary: str, pairs: Sequence[Pair], gate: Gated) -> str:
-    """Return one sentence: what became of the canary, and the first reason."""
+    """Return a sentence with the result of the canary and the first reason."""
     against = pairs[0].left if len(pairs) == 1 else f"{len(pairs)} good runs"
     more = f" And {len(gate.reasons) - 1} more." if len(gate.reasons) > 1 else ""
     if gate.outcome == "passed":

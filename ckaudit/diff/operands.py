@@ -1,4 +1,4 @@
-"""The operands of a comparison as written: a run, a checkpoint file, or one checkpoint of a run as in runs/nano@500."""
+"""The operands of a comparison: a run, a checkpoint file, or one checkpoint of a run as in runs/nano@500."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -6,8 +6,8 @@ from typing import NamedTuple
 from ckaudit.errors import UnreadableError, UsageError
 
 LAST = "last"
-MAX_HINTED_STEPS = 3  # steps that a hint names
-MAX_SUBJECTS = 20  # subjects that one table can still tell apart
+MAX_HINTED_STEPS = 3  # steps named in a hint
+MAX_SUBJECTS = 20  # subjects that a table can still distinguish
 HEAD = b'"ck.analysis.v'
 HEAD_BYTES = 4096
 
@@ -16,7 +16,7 @@ class Operand(NamedTuple):
     """One subject.
 
     Attributes:
-        name: As the user wrote it.
+        name: Name as the user wrote it.
         path: The run or the file.
         is_checkpoint: Whether it is a single checkpoint.
     """
@@ -27,10 +27,10 @@ class Operand(NamedTuple):
 
 
 def parse_operand(word: str) -> Operand:
-    """Return what a word names; a path that really holds an @ comes first.
+    """Return the operand that a word names; an existing path that contains an @ takes precedence.
 
     Raises:
-        UnreadableError: Where there is no such run, or no such checkpoint in it.
+        UnreadableError: If there is no such run, or no such checkpoint in it.
     """
     path = Path(word)
     if path.exists() or path.is_symlink():
@@ -45,7 +45,7 @@ def are_checkpoints(subjects: list[Operand]) -> bool:
     """Return whether single checkpoints are compared.
 
     Raises:
-        UsageError: Where there are too many subjects, or checkpoints among runs.
+        UsageError: If there are too many subjects, or checkpoints among runs.
     """
     if len(subjects) > MAX_SUBJECTS:
         raise UsageError(f"{len(subjects)} subjects are too many to compare at once", hint=f"name at most {MAX_SUBJECTS}")
@@ -60,7 +60,7 @@ def are_checkpoints(subjects: list[Operand]) -> bool:
 
 
 def named_twice(subjects: list[Operand]) -> list[str]:
-    """Return a sentence for each run or file that was named more than once, whatever it was called."""
+    """Return a sentence for each run or file that was named more than once, under any name."""
     named: dict[Path, list[str]] = {}
     for operand in subjects:
         named.setdefault(operand.path.resolve(), []).append(operand.name)
@@ -87,7 +87,7 @@ def _checkpoint_of(run: Path, step: str) -> Path:
     """Return the file of one step of a run."""
     if not run.is_dir():
         raise UnreadableError(f"{run} is no run folder, so it has no checkpoint @{step}", hint="name the file alone")
-    from ckaudit.diff.checkpoint_values import checkpoints_of  # every command of the program loads this file
+    from ckaudit.diff.checkpoint_values import checkpoints_of  # imported late: every command loads this module
 
     files = checkpoints_of(run)
     if not files:

@@ -1,4 +1,4 @@
-"""Whether two implementations agree to what their precision allows: losses and weights, step by step (D1.4)."""
+"""Whether two implementations agree within their precision: losses and weights, step by step (D1.4)."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _GRID = "sampled_grid_32x32"
 
 
 class LargestDifference(Struct):
-    """The largest difference seen, and the first over its limit."""
+    """The largest difference so far, and the first one over its limit."""
 
     value: float = -1.0
     limit: float = 0.0
@@ -42,12 +42,12 @@ def parity(left: Path, right: Path, *, loss: float | None = None, parameters: fl
 
     Args:
         left: The reference implementation.
-        right: The one judged.
-        loss: Largest difference of losses; default: that of the coarsest type that computes (`LOSS`).
-        parameters: Largest relative difference of a weight; default: that of the tensor's type (`PARAMETERS`).
+        right: The judged implementation.
+        loss: Maximum difference of losses; default: from the coarsest dtype of the computation (`LOSS`).
+        parameters: Maximum relative difference of a weight; default: from the tensor's dtype (`PARAMETERS`).
 
     Raises:
-        UnreadableError: Where one of them cannot be read.
+        UnreadableError: If one of them cannot be read.
     """
     reads = parity_loss_diff.paths | parity_param_diff.paths
     left_run, right_run = open_run(left, reads=reads), open_run(right, reads=reads)
@@ -98,7 +98,7 @@ def _losses(left: Run, right: Run, limit: float) -> LargestDifference:
 
 
 def _weights(left: Path, right: Path, one: Run, other: Run, limit: float | None) -> tuple[LargestDifference, str]:
-    """Return the worst tensor of all shared checkpoints, and the coarsest type that any of them computes in."""
+    """Return the worst tensor of all common checkpoints, and the coarsest dtype that any tensor is computed in."""
     worst, types = LargestDifference(limit=PARAMETERS["float32"] if limit is None else limit), {"float32"}
     known = [checkpoints_of(folder) if _both_ours(left, right) else {} for folder in (left, right)]
     read = {*one.checkpoint_steps.tolist()} & {*other.checkpoint_steps.tolist()}
@@ -127,12 +127,12 @@ def _members(document: Mapping[str, Any], section: str) -> Iterator[Mapping[str,
 
 
 def _type(member: Mapping[str, Any]) -> str:
-    """Return the element type of a member, float32 where it says none that is known."""
+    """Return the dtype of a member, float32 if it states none that is known."""
     return member["dtype"] if member.get("dtype") in _COARSE else "float32"
 
 
 def _distances(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[tuple[str, tuple[float, float], float]]:
-    """Yield how far each statistic of one tensor is apart, relative to the tensor's own size."""
+    """Yield the difference of each statistic of one tensor, relative to the tensor's own size."""
     spread = number_of(left.get("std")) or number_of(left.get("frobenius_norm")) or 1.0
     for field in ("frobenius_norm", "std", "mean", "min", "max"):
         one, other = number_of(left.get(field)), number_of(right.get(field))
@@ -147,7 +147,7 @@ def _distances(left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[tu
 
 
 def _resolution(grid: Any, values: list[float]) -> float:
-    """Return how far two grids of nearly equal matrices can be apart by their writing alone, in bytes or four digits."""
+    """Return the rounding error of two grids of nearly equal matrices, which are written in bytes or four digits."""
     size = math.hypot(*values)
     if not isinstance(grid, dict) or not size:
         return 1e-3
@@ -195,7 +195,7 @@ def _answer(name: str, title: str, worst: LargestDifference, unit: str, formula:
 
 
 def _recorded(run: Run) -> Iterator[Answer]:
-    """Yield what a run recorded itself of its parity with a reference."""
+    """Yield the answers that a run recorded itself on its parity with a reference."""
     for metric, limit, unit in (
         (parity_loss_diff, LOSS["float32"], "nats/token"),
         (parity_param_diff, PARAMETERS["float32"], "1"),

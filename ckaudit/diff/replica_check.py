@@ -1,4 +1,4 @@
-"""Whether all ranks hold the same parameters and read batches of their own: the first that drifts, and whether it came back."""
+"""Whether all ranks hold the same parameters and read their own batches: the first rank that drifts, and whether it recovers."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,16 +23,16 @@ DATA = "rank_facts.data_hash"
 
 @ignoring_float_errors
 def replicas(run: Path) -> Pair:
-    """Compare the hashes of the parameters and of the batches that every rank wrote.
+    """Compare the hashes of parameters and batches that every rank wrote.
 
     Raises:
-        UnreadableError: Where there is no run.
+        UnreadableError: If there is no run.
     """
     return replicas_pair(open_run(run, reads=replica_agreement.paths | {DATA}))
 
 
 def replicas_pair(run: Run) -> Pair:
-    """Compare the hashes of a run in memory; it stands on both sides."""
+    """Compare the hashes of a run in memory; the run is both sides of the pair."""
     hashes = run.value("rank_facts.parameter_hash")
     rows = _shared_rows(hashes)
     if not len(rows):
@@ -67,16 +67,16 @@ UNKNOWN_BATCHES = (
 
 
 def _shared_rows(hashes: Series) -> Steps:
-    """Return the rows in which two ranks or more wrote a hash."""
+    """Return the rows in which two or more ranks wrote a hash."""
     return np.flatnonzero(hashes.recorded.sum(axis=1) > 1) if hashes.labels else np.empty(0, np.int64)
 
 
 def _readers_of_one_batch(hashes: Series, *, min_steps: int = 2) -> Iterator[Departure]:
-    """Yield each rank that read the batch of one before it at every step that both recorded.
+    """Yield each rank that read the batch of a lower rank at every step that both recorded.
 
     Args:
-        hashes: Of the batches, shape (T, R).
-        min_steps: Steps with both; a single batch may come twice by chance where rows are drawn with replacement.
+        hashes: Hashes of the batches, shape (T, R).
+        min_steps: Minimum number of common steps; a single batch may occur twice by chance if rows are drawn with replacement.
     """
     for column, rank in enumerate(hashes.labels):
         for before in range(column):
@@ -91,8 +91,8 @@ def _readers_of_one_batch(hashes: Series, *, min_steps: int = 2) -> Iterator[Dep
 
 
 def _drift(hashes: Series, column: int, rows: Steps) -> Departure | None:
-    """Return where a rank first holds something else than the commonest, and whether it came back; None where it never does."""
-    # Of two hashes as common, that of the lowest rank counts.
+    """Return where a rank first differs from the most common hash, and whether it recovers; None if it never differs."""
+    # Of two equally common hashes, that of the lowest rank counts.
     commonest = {int(row): _counts(hashes, int(row))[0][0] for row in rows if hashes.recorded[row, column]}
     alone = [row for row, common in commonest.items() if hashes.values[row, column] != common]
     if not alone:

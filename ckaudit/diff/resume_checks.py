@@ -1,4 +1,4 @@
-"""The checks of one resume, a function each: what is before it is compared with what is after; None where that makes no sense."""
+"""The checks of one resume, one function each: they compare values before and after it; None if a check does not apply."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -16,20 +16,20 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Series
 from ckaudit.wording import plural
 
-STEPS_AFTER_RESUME = 10  # steps after a resume that are looked at
+STEPS_AFTER_RESUME = 10  # steps after a resume that are inspected
 
 
 class ResumePoint(Struct, frozen=True, eq=False):
     """One resume.
 
     Attributes:
-        run: The run with what was before and after it.
+        run: The run, including steps before and after the resume.
         step: The last step before it.
-        session: What run.json says of the session that took the run up.
-        branches: What the replaced sessions logged beyond it.
-        before: The run that was taken up, where it is another folder and may go on by itself.
-        after: The run that took it up.
-        findings: What the rules on resumes found in the run.
+        session: The session in run.json that resumed the run.
+        branches: Values that replaced sessions logged after that step.
+        before: The resumed run, if it is another folder, which may continue by itself.
+        after: The run that resumed it.
+        findings: Findings of the rules on resumes.
     """
 
     run: Run
@@ -60,11 +60,11 @@ class ResumePoint(Struct, frozen=True, eq=False):
         return (float(before[-1]) if len(before) else None), (float(after[0]) if len(after) else None)
 
     def finding(self, code: str) -> Finding | None:
-        """Return what a rule found at this resume."""
+        """Return the finding of a rule at this resume; None if there is none."""
         return next((finding for finding in self.findings if finding.code == code and finding.severity != "note"), None)
 
     def overlap(self, name: str) -> list[tuple[int, float, float]]:
-        """Return step and both values at steps that were logged before the resume and again after it."""
+        """Return step and both values of the steps that were logged before the resume and again after it."""
         old = [self.before.scalar(name)] if self.before else [branch[name] for branch in self.branches.values() if name in branch]
         new = self.run.scalar(name)
         if not old or not old[-1].labels or not new.labels:
@@ -89,7 +89,7 @@ def _answer(
 
 
 def steps(resume: ResumePoint) -> Answer:
-    """Is every step there?"""
+    """Return whether the first logged step after the resume follows the last one before it."""
     title = "Does the first step after the resume follow the last before it?"
     logged = np.unique(np.concatenate([np.empty(0, np.int64), *(scalar.steps for scalar in resume.run.scalars.values())]))
     before, after = logged[logged <= resume.step], logged[logged > resume.step]
@@ -107,7 +107,7 @@ def steps(resume: ResumePoint) -> Answer:
 
 
 def rate(resume: ResumePoint) -> Answer:
-    """Is the learning rate what it was to be?"""
+    """Return whether the learning rate continues as before."""
     title = "Does the learning rate go on?"
     before, after = resume.sides("learning_rate")
     if before is None or after is None:
@@ -127,7 +127,7 @@ def rate(resume: ResumePoint) -> Answer:
 
 
 def optimizer(resume: ResumePoint) -> Answer:
-    """Does the optimizer know what it knew?"""
+    """Return whether the optimizer kept its state."""
     title = "Did the optimizer keep its state?"
     before, after = resume.sides("update_to_weight")
     finding = resume.finding("RESUME002")
@@ -142,7 +142,7 @@ def optimizer(resume: ResumePoint) -> Answer:
 
 
 def weights(resume: ResumePoint) -> Answer:
-    """Are the weights those that were saved?"""
+    """Return whether the weights are those that were saved."""
     title = "Are the weights those that were saved?"
     norms = (resume.session.weight_norms or {}) if resume.session else {}
     size = resume.run.series("weights", "frobenius_norm").until(resume.step)
@@ -163,7 +163,7 @@ def _float(value: float | str | None) -> float | None:
 
 
 def scale(resume: ResumePoint, *, growth: float = 2.0) -> Answer | None:
-    """Is the loss scale what it was? It changes by `growth` at most from one step to the next (GradScaler's own factor)."""
+    """Return whether the loss scale continues; it changes by `growth` at most from step to step (GradScaler's own factor)."""
     title = "Does the loss scale go on?"
     before, after = resume.sides("loss_scale")
     if before is None and after is None:
@@ -182,7 +182,7 @@ def scale(resume: ResumePoint, *, growth: float = 2.0) -> Answer | None:
 
 
 def tokens(resume: ResumePoint, *, slack: float = 0.5) -> Answer:
-    """Does the count of tokens go on? Up to `slack` of an update more or less is padding."""
+    """Return whether the count of tokens continues; a difference of up to `slack` of an update is padding."""
     title = "Does the count of tokens go on?"
     counts = resume.run.scalar("tokens_seen")
     before, after = resume.sides("tokens_seen")
@@ -201,7 +201,7 @@ def tokens(resume: ResumePoint, *, slack: float = 0.5) -> Answer:
 
 
 def data(resume: ResumePoint) -> Answer:
-    """Are the batches new ones?"""
+    """Return whether the batches after the resume are new ones."""
     title = "Does the data go on where it stopped?"
     named = batches(resume.run)
     after = [step for step in sorted(named) if step > resume.step][:STEPS_AFTER_RESUME]
@@ -227,7 +227,7 @@ def data(resume: ResumePoint) -> Answer:
 
 
 def _data_of_before(title: str, resume: ResumePoint, named: Mapping[int, str], before: Mapping[int, str]) -> Answer | None:
-    """Return whether the batches are those that the run that was taken up saw at the same steps; None: it saw none of them."""
+    """Return whether the batches are those of the resumed run at the same steps; None if it has none of these steps."""
     shared = [step for step in sorted(named) if step > resume.step and step in before]
     apart = [step for step in shared if before[step] != named[step]]
     if apart:
@@ -241,7 +241,7 @@ def _data_of_before(title: str, resume: ResumePoint, named: Mapping[int, str], b
 
 
 def _repeats(named: Mapping[int, str], until: int) -> list[tuple[int, int]]:
-    """Return the steps of each batch that came again before the resume, as every epoch brings it."""
+    """Return the steps of each batch that recurred before the resume, as in every epoch."""
     last: dict[str, int] = {}
     repeats = []
     for step in sorted(step for step in named if step <= until):
@@ -252,7 +252,7 @@ def _repeats(named: Mapping[int, str], until: int) -> list[tuple[int, int]]:
 
 
 def loss(resume: ResumePoint) -> Answer:
-    """Does the loss go on?"""
+    """Return whether the loss continues as before."""
     title = "Does the loss go on?"
     before, after = resume.sides("train_loss_raw")
     if before is None or after is None:
@@ -273,4 +273,4 @@ def loss(resume: ResumePoint) -> Answer:
 
 
 RESUME_CHECKS: tuple[Callable[[ResumePoint], Answer | None], ...] = (weights, optimizer, rate, scale, data, tokens, steps, loss)
-"""All checks, causes before what follows from them."""
+"""All checks, causes before their effects."""

@@ -1,4 +1,4 @@
-"""Whether a run went on after each resume as if it had not stopped: weights, optimizer, rate, scale, data, loss (D1.6)."""
+"""Whether a run continued after each resume as if it had not stopped: weights, optimizer, rate, scale, data, loss (D1.6)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,21 +39,21 @@ def resume_reads() -> frozenset[str]:
 
 @ignoring_float_errors
 def resumed(left: Path, right: Path | None = None) -> Pair:
-    """Compare what was before each resume with what came after it.
+    """Compare the values before each resume with those after it.
 
     Args:
-        left: A run with resumes, or the run that was taken up.
-        right: The run that took it up, where that is another folder.
+        left: A run with resumes, or the resumed run.
+        right: The run that resumed it, if that is another folder.
 
     Raises:
-        UnreadableError: Where there is no run.
+        UnreadableError: If there is no run.
     """
     runs = open_run(left, reads=resume_reads()), open_run(right, reads=resume_reads()) if right else None
     return resumed_pair(*runs)
 
 
 def resumed_pair(left: Run, right: Run | None = None) -> Pair:
-    """Compare what was before each resume with what came after it, of runs in memory."""
+    """Compare the values before each resume with those after it, for runs in memory."""
     if right is None:
         resumes = [
             ResumePoint(left, int(session.resumed_from or 0), session, left.branches) for session in later_sessions(left.manifest)
@@ -104,9 +104,9 @@ def _as_pair(left: str, right: str, word: Word, verdict: str, answers: list[Answ
     return Pair(left=left, right=right, word=word, verdict=verdict, noise=NOISE, answers=answers, unlike=unlikes)
 
 
-# One run made of two: the first up to a step, and the second, which took it up, from there on.
+# One run joined from two: the first up to a step, and from there on the second, which resumed it.
 def join_runs(left: Run, right: Run, resume_step: int) -> Run:
-    """Return the run that `right` makes of `left` by taking it up after step `resume_step`.
+    """Return the joined run of `left` and `right`, which resumed it after step `resume_step`.
 
     Its sessions are the last one of `left` and those of `right`.
     """
@@ -148,7 +148,7 @@ def _labels(before: Labels | None, after: Labels, resume_step: int) -> Labels:
 
 
 def resume_step_between(right: Run) -> int | None:
-    """Return the step after which a run took another one up, by its first session, else by its first line; None: it did not."""
+    """Return the step after which a run resumed another, by its first session, else by its first line; None: it did not."""
     sessions = (right.manifest.sessions if right.manifest else UNSET) or []
     if sessions and sessions[0].resumed_from is not UNSET:
         return int(sessions[0].resumed_from)

@@ -1,4 +1,4 @@
-"""Two runs side by side, as questions see them: their series on one axis, what is noise, and findings gained and lost."""
+"""Two runs as the questions see them: aligned series, noise, and findings gained and lost."""
 
 from collections.abc import Iterable
 
@@ -19,26 +19,26 @@ COUNTED_SEVERITIES = SEVERITIES[:3]
 """Severities that count; a note is no illness."""
 
 GRAVE_SEVERITIES = SEVERITIES[:2]
-"""Severities that make a pair worse or better by themselves: what is only to be investigated comes and goes with the seed."""
+"""Severities that make a pair worse or better by themselves; findings that only need investigation vary with the seed."""
 
 
 OF_CLOCK = ("SYS001", "SYS002", "SYS006", "SYS009", "RANK001", "RANK004")
-"""Findings on the time of a step, of its parts, of its input and its log: they tell of the machine and what else it did, which
-a comparison of two trainings does not hold against either."""
+"""Findings on the time of a step, its parts, its input and its log: they depend on the machine and its other work, so they do not
+count in a comparison of two trainings."""
 
 
 OF_PRECISION = ("MOVE001",)
-"""Findings that a coarser number format of the weights makes by itself: updates below its last digit vanish. Whether that costs
-anything, the loss says."""
+"""Findings that a coarser dtype of the weights causes by itself: updates below its last digit vanish. The loss shows whether that
+matters."""
 
 
 class RunSide(Struct, frozen=True, eq=False):
-    """One run with what an audit found in it.
+    """One run with the findings of its audit.
 
     Attributes:
         run: The run.
-        findings: All that counts.
-        limits: Which of its vital checks could not judge, in words; empty: all that apply could.
+        findings: All findings that count.
+        limits: The vital checks that could not judge, in words; empty: all applicable ones could.
     """
 
     run: Run
@@ -47,7 +47,7 @@ class RunSide(Struct, frozen=True, eq=False):
 
     @property
     def is_ill(self) -> bool:
-        """Whether anything graver than a note was found."""
+        """Whether anything more severe than a note was found."""
         return any(finding.severity != "note" for finding in self.findings)
 
 
@@ -56,9 +56,9 @@ class RunPair(Struct, frozen=True, eq=False):
 
     Attributes:
         left: The reference.
-        right: The run judged.
-        axes: What stands for what.
-        replicas: Runs that tell the noise.
+        right: The judged run.
+        axes: The common axis.
+        replicas: Runs that show the noise.
     """
 
     left: RunSide
@@ -68,30 +68,30 @@ class RunPair(Struct, frozen=True, eq=False):
     _paired: dict[str, PairedSeries] = field(default_factory=dict)
 
     def paired(self, metric: Metric) -> PairedSeries:
-        """Return a metric of both runs."""
+        """Return the values of a metric in both runs."""
         if metric.name not in self._paired:
             self._paired[metric.name] = pair_series(metric(self.left.run), metric(self.right.run), self.axes)
         return self._paired[metric.name]
 
     def on_axis(self, axis: Axis) -> "RunPair | None":
-        """Return the same runs on another axis, None where it is not recorded."""
+        """Return the same runs on another axis, None if it is not recorded."""
         other_axes = common_axis(self.left.run, self.right.run, axis)
         return None if other_axes.missing else RunPair(self.left, self.right, other_axes, self.replicas)
 
     @property
     def in_training(self) -> "RunPair":
-        """The same runs by step where they are aligned by loss, for what a loss costs cannot be asked at equal losses."""
+        """The same runs, aligned by step instead of by loss: what a loss costs cannot be compared at equal losses."""
         return RunPair(self.left, self.right, CommonAxis(), self.replicas) if self.axes.axis == "loss" else self
 
     @property
     def fair(self) -> "RunPair":
-        """The same runs by tokens, where equal steps have not seen as many; else as they are."""
+        """The same runs aligned by tokens if equal steps have not seen as many; else unchanged."""
         on_axis = self.on_axis("tokens") if self.axes.axis != "tokens" else None
         plain = self.in_training
         return plain if on_axis is None or plain.have_equal_tokens() else on_axis
 
     def have_equal_tokens(self, *, slack: float = 0.01) -> bool:
-        """Tell whether both have seen as many tokens at the last step that both counted at, `slack` of them left open."""
+        """Tell whether both have seen as many tokens at the last common step with a count, within `slack`."""
         seen = self.paired(tokens_seen)
         rows = np.flatnonzero(seen.finite[:, :1])[-1:]
         return not len(rows) or bool(np.isclose(seen.left[rows, 0], seen.right[rows, 0], rtol=slack)[0])
@@ -107,16 +107,16 @@ class RunPair(Struct, frozen=True, eq=False):
         seed: float = SEED,
         ahead: float = SEED_LEAD,
     ) -> Stretches | None:
-        """Return how a column of a metric differs, stretch by stretch; None where both have no two common points.
+        """Return the difference of a column of a metric by segments; None with fewer than two common points.
 
         Args:
-            metric: What is compared.
-            column: Which label.
-            size: Points of a stretch; 0: as the series has it.
-            last: Only so many points at the end; 0: all.
+            metric: The metric.
+            column: Index of the label.
+            size: Points per segment; 0: from the length of the series.
+            last: Number of points from the end that count; 0: all.
             own: Noise of both runs together, as in `noise.stretches`.
-            seed: What a seed does to the level, over that noise.
-            ahead: How much further along one seed is than another.
+            seed: Effect of a seed on the level, relative to that noise.
+            ahead: Lead of one seed over another.
         """
         both = self.paired(metric)
         if column >= len(both.labels):
@@ -131,21 +131,21 @@ class RunPair(Struct, frozen=True, eq=False):
         )
 
     def level(self, metric: Metric, *, share: float = 0.05, min_points: int = 20, ahead: float = SEED_LEAD) -> Stretches | None:
-        """Return stretches whose last one is the final level of a series: `share` of its points, at least `min_points`.
+        """Return segments of which the last is the final level of a series: `share` of its points, at least `min_points`.
 
-        With 20 points about half of the noise is the batches', half the seed's.
+        With 20 points about half of the noise comes from the batches, half from the seed.
         """
         points = int(self.paired(metric).finite[:, :1].sum())
         return self.stretches(metric, size=max(1, min(points // 2, max(min_points, round(share * points)))), ahead=ahead)
 
     def evaluation(self, metric: Metric, column: int = 0, *, seed: float = 1.0) -> Stretches | None:
-        """Return stretches of single evaluations.
+        """Return segments of single evaluations.
 
         Args:
             metric: A held-out loss.
-            column: Which of its labels.
-            seed: What a seed does to it, over the noise of the training loss: see docs/diff-calibration.md. Each slice of
-                several has its share of the text, and is as much noisier.
+            column: Index of its label.
+            seed: Effect of a seed on it, relative to the noise of the training loss: see docs/diff-calibration.md. A slice has
+                only a part of the text, and is noisier accordingly.
         """
         train = self.level(train_loss_raw)
         parts = np.sqrt(max(1, len(self.paired(metric).labels)))
@@ -153,7 +153,7 @@ class RunPair(Struct, frozen=True, eq=False):
         return self.stretches(metric, column, size=1, last=100, own=own, seed=seed)
 
     def _of_replicas(self, metric: Metric, steps: Steps, label: str) -> list[Floats]:
-        """Return what each replica had in a column at steps of the second run, where it has all of them."""
+        """Return each replica's values of a column at steps of the second run, if it has all of them."""
         own_steps = self.axes.matching_steps(steps)
         columns = [_looked_up(metric(side.run), own_steps, label) for side in self.replicas]
         return [column for column in columns if column is not None]
@@ -165,7 +165,7 @@ def level(stretches: Stretches, *, share: float = MAX_FALSE_ALARMS) -> tuple[flo
 
 
 def _looked_up(series: Series, steps: Steps, label: str) -> Floats | None:
-    """Return a column at some steps; None where it is not there, or had ended before."""
+    """Return a column at some steps; None if it is missing or ends earlier."""
     if label not in series.labels:
         return None
     column = series.only(label.__eq__)
@@ -175,12 +175,12 @@ def _looked_up(series: Series, steps: Steps, label: str) -> Floats | None:
     return aligned.values[:, 0] if len(steps) and near.all() else None
 
 
-# Findings gained and lost: those that only one of two runs has, or has graver.
+# Findings gained and lost: those that only one of two runs has, or has with a higher severity.
 def gained_and_lost(both: RunPair) -> tuple[list[Finding], list[Finding]]:
-    """Return the gravest finding of each illness that only the second run has, and of those that only the first has.
+    """Return the most severe finding of each illness that only the second run has, and of those that only the first has.
 
-    Illnesses are told by their code: in which tensor an illness shows first differs from seed to seed. What a replica of
-    the first run has too is chance, and no loss where a replica does without it.
+    Illnesses are identified by code, because the tensor that shows an illness first varies with the seed. An illness that a
+    replica of the first run has too is chance, and not lost if a replica lacks it.
     """
     left, right = _worst(both.left.findings), _worst(both.right.findings)
     replicas = [_worst(side.findings) for side in both.replicas]
@@ -194,20 +194,20 @@ def is_decisive(finding: Finding, *, is_coarser: bool = False) -> bool:
 
     Args:
         finding: The finding.
-        is_coarser: Whether that run holds its weights in another number format, which its loss is to judge.
+        is_coarser: Whether that run has weights of another dtype, which its loss is to judge.
     """
     aside = OF_CLOCK + (OF_PRECISION if is_coarser else ())
     return finding.severity in GRAVE_SEVERITIES and finding.code not in aside
 
 
 def differ_in_type(left: Run, right: Run) -> bool:
-    """Tell whether a tensor that both train has another element type in each."""
+    """Tell whether a tensor that both train has different dtypes."""
     facts = left.tensors.facts, right.tensors.facts
     return any(name in facts[1] and fact.dtype != facts[1][name].dtype for name, fact in facts[0].items())
 
 
 def _worst(findings: Iterable[Finding]) -> dict[str, Finding]:
-    """Return the gravest finding of each code, notes left out."""
+    """Return the most severe finding of each code, without notes."""
     worst: dict[str, Finding] = {}
     for finding in findings:
         if finding.severity in COUNTED_SEVERITIES and _graver(finding, worst.get(finding.code)):

@@ -10,11 +10,11 @@ from ckaudit.run.run import Run
 BATCH_NAMES = ("batch_hash", "batch_id")
 
 PER_STEP = ("final_loss", "smoothed_loss", "steps_to_loss")
-"""What updates of another size invalidate: losses by steps."""
+"""Questions that updates of another size invalidate: losses by steps."""
 
 
 def batches(run: Run) -> dict[int, str]:
-    """Return what names the batch of each step: the hash of its inputs, else the loader's own name."""
+    """Return the identity of the batch of each step: the hash of its inputs, else the loader's name."""
     for name in BATCH_NAMES:
         for labels in run.words(name).values():
             return dict(zip(labels.steps, labels.values, strict=True))
@@ -26,13 +26,12 @@ def batches(run: Run) -> dict[int, str]:
 
 
 def batch_mismatches(left: Run, right: Run, *, same: float = 0.9) -> Iterator[Unlike]:
-    """Yield where two runs saw other batches.
+    """Yield the differences in the batches of two runs.
 
     Args:
         left: The reference.
         right: The subject.
-        same: Share of the batches of one run that are among the other's, from which on it is the same data in another order;
-            the ends of two records need not meet.
+        same: Share of common batches from which on the data is the same in another order; the records may end at different steps.
     """
     of_first, of_second = batches(left), batches(right)
     shared = sorted(of_first.keys() & of_second.keys())
@@ -60,7 +59,7 @@ def batch_mismatches(left: Run, right: Run, *, same: float = 0.9) -> Iterator[Un
 
 
 def _common(of_first: Mapping[int, str], of_second: Mapping[int, str], shared: list[int]) -> float:
-    """Return the share of the second run's different batches that the first saw at any time."""
+    """Return the share of the second run's distinct batches that the first saw at any time."""
     seen = {of_first[step] for step in shared}
     batches = {of_second[step] for step in shared}
     return len(batches & seen) / len(batches)
@@ -71,7 +70,7 @@ def _data(left: str | None, right: str | None, message: str, invalidates: list[s
 
 
 def update_mismatches(left: Run, right: Run, *, share: float = 0.01) -> Iterator[Unlike]:
-    """Yield that an update is made of more or fewer tokens in one run, medians `share` apart: padding alone makes them wander."""
+    """Yield that an update has more or fewer tokens in one run, by more than `share` of the median: padding alone varies less."""
     of_first, of_second = _median(left), _median(right)
     if of_first is None or of_second is None or abs(of_second - of_first) <= share * max(of_first, of_second):
         return

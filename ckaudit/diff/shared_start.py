@@ -32,7 +32,7 @@ NAMES: Mapping[str, str] = {
     "weight_deltas.*.relative": "update_to_weight",
     GROUPS: learning_rate.name,
 }
-"""Paths that are a metric as they stand, one of each section: what follows the parting is told by these alone."""
+"""Paths that are a metric by themselves, one for each section; differences after the parting are reported for these only."""
 
 ORDER = (
     "data",
@@ -46,7 +46,7 @@ ORDER = (
     "weights",
     "optimizer",
 )
-"""How a step comes about: what stands first can be the reason of what stands behind."""
+"""Quantities in the order of a step: earlier ones can be the cause of later ones."""
 
 MAX_DEPARTURES = 20
 
@@ -54,31 +54,32 @@ WHOLE_RUN = ("train_loss_raw", "val_loss", "learning_rate", "batch_size", "token
 """Scalars in which rounding stays small, or that have none."""
 
 RATE_DIGITS = 1e-6
-"""Relative difference of a planned rate that another order of its arithmetic, or a log of seven digits, makes."""
+"""Relative difference of a planned rate from another order of its arithmetic, or from a log of seven digits."""
 
 
 def is_of_machine(path: str) -> bool:
-    """Tell whether a scalar or a path into the checkpoints tells of the machine and not of the training."""
+    """Tell whether a scalar or a checkpoint path describes the machine, not the training."""
     section, _, rest = path.partition(".")
     return tells_time(path) or section in SECTIONS or (section == "rank_facts" and rest in RANK_FACTS)
 
 
 def place_in_step(path: str) -> int:
-    """Return how early in a step a quantity comes about."""
+    """Return the position of a quantity in the order of a step."""
     section = path.partition(".")[0]
     return ORDER.index(section) if section in ORDER else len(ORDER)
 
 
 class Parting(Struct, frozen=True, kw_only=True):
-    """Where two runs part.
+    """The point at which two runs part.
 
     Attributes:
-        departures: What left the band, in order of steps, and within a step in that of cause and forward pass.
-        shared_until: Last step up to which both agree in every bit, or but for rounding; None: they never do, or nobody can tell.
-        is_same: Whether all that both recorded agrees in every bit.
-        is_rounded: Whether they agree but for rounding up to there.
-        is_rounding: Whether all that differs is rounding, to their end.
-        aside: A sentence on a difference that counts for nothing; empty: there is none.
+        departures: Quantities that left their band, by step, and within a step by cause and forward pass.
+        shared_until: Last step up to which both agree in every bit, or except for rounding; None: they never do, or it is
+            unknown.
+        is_same: Whether everything that both recorded agrees in every bit.
+        is_rounded: Whether they agree up to there only except for rounding.
+        is_rounding: Whether all differences, to the end, are rounding.
+        aside: A sentence on a difference that does not count; empty: there is none.
     """
 
     departures: tuple[Departure, ...] = ()
@@ -90,14 +91,15 @@ class Parting(Struct, frozen=True, kw_only=True):
 
 
 def start_identical(both: RunPair, *, first_points: int = 3) -> bool:
-    """Tell whether two runs are one training until their first difference: the same weights, fed with the same batches.
+    """Tell whether two runs are one training until their first difference: the same weights and the same batches.
 
-    Their first losses agree in every bit; or they have the same seed, or weights of the same norms, or the same first loss,
-    and the same first batch beside. Weights alone do not tell: another order of the data begins with the same ones.
+    They are if their first losses agree in every bit; or if they have the same seed, weights of the same norms, or the same first
+    loss, and also the same first batch. Equal weights are not enough: a training with another order of the data begins with the
+    same ones.
 
     Args:
         both: The runs.
-        first_points: Losses that must agree where nothing else tells; two of one seed do, two of different seeds agree in none.
+        first_points: Number of first losses that must agree if nothing else is known; runs with different seeds agree in none.
     """
     if _losses_agree(both, first_points):
         return True
@@ -125,7 +127,7 @@ def _losses_agree(both: RunPair, points: int, *, coarse: float = 1e-5, more: int
 
 
 def _first_agrees(both: RunPair, metric: Metric) -> bool | None:
-    """Tell whether the first row of a metric agrees but for rounding; None: there is none, or it is written too coarsely."""
+    """Tell whether the first row of a metric agrees except for rounding; None: there is none, or it is written too coarsely."""
     paired = both.paired(metric)
     rows = np.flatnonzero(paired.finite.any(axis=1))
     if not len(rows):
@@ -150,7 +152,7 @@ def _same_seed(both: RunPair) -> bool:
 
 
 def rounding_scale(both: RunPair) -> float:
-    """Return the relative difference that the order of an addition makes in the coarsest type that either computes in."""
+    """Return the relative difference that the order of additions causes in the coarsest dtype of either computation."""
     types = [element_type(side.run) for side in (both.left, both.right)]
     numbers = {int(number) for series in types for number in np.unique(series.values[series.finite])}
     name = "bfloat16" if 1 in numbers else "float16" if 2 in numbers else "float32"
@@ -158,14 +160,14 @@ def rounding_scale(both: RunPair) -> float:
 
 
 def first_difference(both: RunPair, *, first_points: int = 3) -> Parting:
-    """Return the first difference of everything recorded, of runs that begin as one training.
+    """Return the first difference in all recorded values, for runs that begin as one training.
 
-    What follows is told of the scalars and of one quantity of each section; of another one only where it differs before.
-    Runs that differ from their first steps on by rounding alone part where one number leaps out of it.
+    Later differences are reported for scalars and one quantity of each section; for other quantities only if they differ earlier.
+    Runs that differ by rounding from their first steps on part where a value jumps beyond it.
 
     Args:
         both: The runs.
-        first_points: Records of the loss, in which another order of arithmetic shows.
+        first_points: First records of the loss, in which another order of arithmetic shows.
     """
     limit = rounding_scale(both)
     channels = {path: pair_series(left, right, both.axes) for path, left, right in _channels(both.left.run, both.right.run)}
@@ -176,8 +178,8 @@ def first_difference(both: RunPair, *, first_points: int = 3) -> Parting:
     share = max((cell.share for cell in named if cell.step == start), default=0.0)
     if start is None or not early or start > early[-1] or share > limit:
         return _parting(cells, channels, both, is_rounded=False)
-    # Only what averages over all of the model: a tensor whose gradient is zero but for rounding moves under Adam as far as any
-    # other, and a largest or a middle number of many leaps where another takes its place.
+    # Only averages over the whole model count. A tensor whose gradient is zero except for rounding moves under Adam as far as any
+    # other, and a maximum or median over many jumps when another element takes its place.
     whole = {path: channels[path] for path in WHOLE_RUN if path in channels}
     leaps = [cell for path, paired in whole.items() for cell in _cells(path, paired, _leaps(path, paired, limit))]
     if leaps:
@@ -187,7 +189,7 @@ def first_difference(both: RunPair, *, first_points: int = 3) -> Parting:
 
 
 class _Cell(Struct, frozen=True):
-    """The first cell of a label that differs: where it stands, and by which share of its size."""
+    """The first differing cell of a label: its position, and the difference relative to its size."""
 
     step: int
     place: int
@@ -198,7 +200,7 @@ class _Cell(Struct, frozen=True):
 
 
 def _is_named(path: str) -> bool:
-    """Tell whether differences after the parting are shown for a series: for scalars, and for one quantity of each section."""
+    """Tell whether later differences of a series are reported: for scalars, and for one quantity of each section."""
     return path in NAMES or ".*" not in path
 
 
@@ -220,7 +222,7 @@ def _parting(cells: list[_Cell], channels: Mapping[str, PairedSeries], both: Run
 
 
 def _cells(path: str, paired: PairedSeries, different: Mask, *, max_places: int = 5) -> list[_Cell]:
-    """Return the first places of a series that differ, by step and then in the order of the model."""
+    """Return the first differing places of a series, by step and then in the order of the model."""
     shares = _shares(paired)
     first = [(int(np.argmax(different[:, column])), int(column)) for column in np.flatnonzero(different.any(axis=0))]
     cells = [
@@ -235,15 +237,15 @@ def _steps_of(both: RunPair) -> list[int]:
 
 
 def _unequal(path: str, paired: PairedSeries) -> Mask:
-    """Return the cells that differ, or that only one recorded beside others; a planned rate differs beyond its last digits."""
+    """Return the cells that differ, or that only one run recorded; a planned rate must differ beyond its last digits."""
     unequal = paired.unequal | paired.one_sided
     return np.asarray(unequal & (_shares(paired) > RATE_DIGITS)) if path in (learning_rate.name, GROUPS) else np.asarray(unequal)
 
 
 def _shares(paired: PairedSeries, *, small: float = 1e-3) -> Floats:
-    """Return the share of its size by which each cell differs; for a cell `small` beside its series, the share of that bound.
+    """Return the relative difference of each cell; for a cell below `small` of its series, relative to that bound.
 
-    A gradient that is zero by design, as of a key's bias in attention, holds nothing but rounding of the others.
+    A gradient that is zero by design, as for the key bias of attention, contains only rounding of the others.
     """
     with np.errstate(all="ignore"):
         size = np.fmax(np.abs(paired.left), np.abs(paired.right))
@@ -254,13 +256,13 @@ def _shares(paired: PairedSeries, *, small: float = 1e-3) -> Floats:
 
 
 def _leaps(path: str, paired: PairedSeries, limit: float, *, growth: float = 100.0) -> Mask:
-    """Return the cells that differ by more than rounding that grows, shape (T, P).
+    """Return the cells that differ by more than growing rounding errors, shape (T, P).
 
     Args:
         path: The series.
         paired: Its values.
-        limit: What rounding makes at once.
-        growth: How many times as large it can be as ever before; from one step to the next it grows by a few times at most.
+        limit: Relative difference from rounding in a single step.
+        growth: Permitted growth over all earlier differences; rounding grows by a few times per step at most.
     """
     shares = _shares(paired)
     before = np.vstack([np.zeros((1, shares.shape[1])), np.maximum.accumulate(shares, axis=0)[:-1]]) if len(shares) else shares
@@ -268,7 +270,7 @@ def _leaps(path: str, paired: PairedSeries, limit: float, *, growth: float = 100
 
 
 def _channels(left: Run, right: Run) -> Iterator[tuple[str, Series, Series]]:
-    """Yield every series that both recorded, those of the machine left out, and checkpoints' rates beside the log's."""
+    """Yield every series that both recorded, except those of the machine, and the checkpoints' rates if the log has them."""
     logged = learning_rate.name in left.scalars and learning_rate.name in right.scalars
     for one, two in ((left.scalars, right.scalars), (left.sections, right.sections)):
         shared = (path for path in one if path in two and not is_of_machine(path) and not (logged and path == GROUPS))

@@ -1,1 +1,1 @@
-"""The engine over many runs: they are found, audited on whatever is there to compute, ranked, and kept as one data set."""
+"""Audits of many runs: runs are found, audited locally or on a cluster, ranked, and kept as one data set."""

@@ -1,4 +1,4 @@
-"""One source of runs is audited: what goes into a row of the fleet, and nothing that only a single report shows."""
+"""The audit of one source of runs, reduced to the row of a fleet."""
 
 import hashlib
 import json
@@ -38,9 +38,9 @@ MAX_PROBLEM = 500
 
 
 def audit_run(source: RunSource) -> list[FleetRun]:
-    """Audit every run of a source, and return a row for each; what cannot be audited is a row that says why.
+    """Audit every run of a source, and return a row for each; a run that cannot be audited has a row with the reason.
 
-    Nothing is raised and nothing is written, so that any engine can call this in any process, in any order, and again.
+    It raises nothing and writes nothing, so any engine can call it in any process, in any order, and repeatedly.
     """
     rows, started = list[FleetRun](), time.perf_counter()
     try:
@@ -48,7 +48,7 @@ def audit_run(source: RunSource) -> list[FleetRun]:
             rows.append(_row(run, _unlike(f"{source.name}#{shown_name(name)}" if name else source.name, rows), source))
     except CkauditError as error:
         rows.append(_failed(source, "unreadable", f"{error}. {error.hint}" if error.hint else str(error)))
-    except ModuleNotFoundError as error:  # a client of some storage, with the command that installs it
+    except ModuleNotFoundError as error:  # the client of a storage is missing; the error names the command that installs it
         rows.append(_failed(source, "unreadable", str(error)))
     except Exception as error:  # noqa: BLE001  one bad run must not cost the verdict of the others
         rows.append(failed(source, f"{type(error).__name__}: {error}"))
@@ -57,14 +57,14 @@ def audit_run(source: RunSource) -> list[FleetRun]:
 
 
 def failed(source: RunSource, problem: str) -> FleetRun:
-    """Return the row of a source that the auditor itself could not finish."""
+    """Return the row of a source on which the auditor itself failed."""
     return _failed(source, "error", problem)
 
 
 def _row(run: Run, name: str, source: RunSource) -> FleetRun:
     try:
         row = row_of(run, name, source)
-        msgspec.json.encode(row)  # a word that is no text would be found by whoever writes the row
+        msgspec.json.encode(row)  # fails for invalid text, which would otherwise fail when the row is written
     except Exception as error:  # noqa: BLE001  as above, of the other runs of the same source
         row = failed(source, f"{type(error).__name__}: {error}")
         return replace(row, run=name, source="" if name == source.name else source.name)
@@ -79,7 +79,7 @@ def _unlike(name: str, rows: Sequence[FleetRun]) -> str:
 
 @ignoring_float_errors
 def row_of(run: Run, name: str, source: RunSource) -> FleetRun:
-    """Return what a fleet keeps of one run that is in memory."""
+    """Return the row of one run in memory."""
     criteria = gate_with_siblings(source)
     explained = explain_run(run, criteria)
     run, findings = explained.run, explained.findings
@@ -111,7 +111,7 @@ def row_of(run: Run, name: str, source: RunSource) -> FleetRun:
 
 
 def _with_cause(row: FleetRun, first: Diagnosis, top: Finding | None) -> FleetRun:
-    """Return a row that names its first cause, since when and where it is where that explains the gravest finding."""
+    """Return a row with its first cause, and with that cause's first step and place if it explains the gravest finding."""
     row = replace(row, cause=first.cause, cause_title=first.title, confidence=first.confidence, knob=first.knob)
     if top is None or top.code not in first.explains or first.first_step is None:
         return row
@@ -119,7 +119,7 @@ def _with_cause(row: FleetRun, first: Diagnosis, top: Finding | None) -> FleetRu
 
 
 def vital_states(vital: Sequence[VitalCheck], findings: Sequence[Finding]) -> dict[str, VitalState]:
-    """Return the state of each vital check by name: its gravest finding, that it is well, or why it is open."""
+    """Return the state of each vital check by name: its gravest finding, "well", or the reason why it was not judged."""
     rules = {check.name: check.rules for check in VITAL}
     states: dict[str, VitalState] = {}
     for check in vital:
@@ -141,7 +141,7 @@ def _runs(source: RunSource) -> Iterator[tuple[str, Run]]:
 
 @cache
 def _reads() -> frozenset[str]:
-    """Return what is read of checkpoints, which every run of a process asks for anew."""
+    """Return the fields of checkpoints that the audit reads; they are the same for every run."""
     return triage_reads()
 
 
@@ -173,9 +173,9 @@ def _curve(run: Run) -> Curve | None:
 
 
 def thinned(values: Floats, points: int) -> Steps:
-    """Return at most so many rows of values (N,) in order: the first, the last, and of equal stretches both extremes.
+    """Return the indices of at most `points` values (N,) in order: the first, the last, and both extremes of equal segments.
 
-    A value that is no number is an extreme of its stretch.
+    NaN counts as an extreme of its segment.
     """
     count = max(1, (points - 2) // 2)
     if len(values) <= points:
@@ -183,7 +183,7 @@ def thinned(values: Floats, points: int) -> Steps:
     size = -(-len(values) // count)
     padded = np.concatenate([values, np.repeat(values[-1:], size * count - len(values))]).reshape(count, size)
     starts = np.arange(count) * size
-    low = np.argmin(padded, axis=1) + starts  # what is no number is the least and the greatest to numpy
+    low = np.argmin(padded, axis=1) + starts  # for NumPy, NaN is both the minimum and the maximum
     high = np.argmax(padded, axis=1) + starts
     chosen: Steps = np.unique(np.minimum(np.concatenate([low, high, [0, len(values) - 1]]), len(values) - 1))
     return chosen
@@ -200,19 +200,19 @@ def _failed(source: RunSource, status: Status, problem: str) -> FleetRun:
     )
 
 
-# What run.json says of a run, flat and as text, so that runs can be grouped by it and searched for what they share.
+# Facts of a run from run.json, flat and as text, for grouping runs and for searching common causes.
 MAX_FACTS = 400
 MAX_LENGTH = 200
 BATCHES = 8
-"""Batches by whose hashes an order of the data is known again; a run that ended before them has none, or it would be its own."""
+"""Batches whose hashes identify an order of the data; a run that ended earlier has no order, or it would be unique."""
 PARTS = ("config", "model", "environment", "data_manifest")
-"""What run.json holds of any size."""
+"""Parts of run.json that may have any size."""
 NODES = ("node", "host", "hostname", "nodename")
 DEVICES = ("device", "gpu", "gpu_uuid", "accelerator")
 
 
 def facts_of(run: Run) -> dict[str, str]:
-    """Return what is known of a run besides its numbers; each value is cut off after 200 characters."""
+    """Return the facts of a run besides its numbers; each value is cut off after 200 characters."""
     manifest = run.manifest
     facts = dict(_order(run))
     if manifest is not None:
@@ -226,7 +226,7 @@ def facts_of(run: Run) -> dict[str, str]:
 
 
 def flattened(value: Any, prefix: str = "", *, depth: int = 12) -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested dictionaries by their path with dots; a list is one leaf, and so is what lies too deep.
+    """Yield the leaves of nested dictionaries by dotted path; a list is one leaf, and so is a value that is nested too deep.
 
     >>> dict(flattened({"optimizer": {"lr": 0.01}, "betas": [0.9, 0.99], "seed": None}))
     {'optimizer.lr': '0.01', 'betas': '[0.9, 0.99]', 'seed': 'null'}
@@ -239,7 +239,7 @@ def flattened(value: Any, prefix: str = "", *, depth: int = 12) -> Iterator[tupl
 
 
 def as_text(value: Any) -> str:
-    """Return a value as text: a word as it is, anything else as JSON."""
+    """Return a value as text: a string unchanged, anything else as JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 3]}..."
 
@@ -260,7 +260,7 @@ def _named(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _place(manifest: Manifest, facts: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the nodes and devices that a run was trained on, as its sessions, its environment or its configuration says."""
+    """Yield the nodes and devices of a run, from its sessions, its environment or its configuration."""
     for fact, field, names in (("node", "node", NODES), ("device", "accelerator", DEVICES)):
         values = (getattr(session, field) for session in manifest.sessions or ())
         known = list(dict.fromkeys(value for value in values if value is not UNSET))
@@ -274,7 +274,7 @@ def _place(manifest: Manifest, facts: dict[str, str]) -> Iterator[tuple[str, str
 
 
 def _order(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield what identifies the order of the data: the hashes of its first batches, where they were recorded."""
+    """Yield the fact that identifies the order of the data: the hashes of the first batches, if recorded."""
     for name in ("input_hash", "batch_id"):
         labels = run.texts.get(name)
         if labels is not None and len(labels.values) >= BATCHES:

@@ -1,9 +1,9 @@
-"""The data set of a fleet: Parquet tables to which several writers add at once, and of which the newest row of a run counts.
+"""The data set of a fleet: Parquet tables to which several writers can add at once; the newest row of a run counts.
 
-Each table is a folder of files. A writer has files of its own: each is written under a hidden name and renamed when it is
-whole, so that a reader never sees half of one. A batch of runs is written to `findings`, `verdicts` and `metrics` first, and
-to `runs` last: a run that has no row there is not yet in the data set. Rows are never changed. What is audited again gets a
-later row, and the earlier one counts no more.
+Each table is a folder of files. A writer has its own files: each is written under a hidden name and renamed when it is complete,
+so that a reader never sees half a file. A batch of runs is written to `findings`, `verdicts` and `metrics` first, and to `runs`
+last: a run without a row there is not yet in the data set. Rows are never changed. A new audit of a run adds a later row, which
+replaces the earlier one.
 """
 
 import os
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TABLES = ("findings", "verdicts", "metrics", "runs")
-"""In the order in which a batch is written: a run is in the data set when `runs` has it."""
+"""Tables in the order of writing: a run is in the data set once `runs` has it."""
 
 LEFT_SECONDS = 86_400
-"""After which what is half written will not be written to its end."""
+"""Seconds after which an incomplete file counts as abandoned."""
 
 _DOCUMENTS = ("run", "audited", "document")
 
 
 class Stored(Struct, frozen=True):
-    """What a data set holds.
+    """The content of a data set.
 
     Attributes:
         runs: The newest row of each run, in the order of names.
@@ -46,7 +46,7 @@ class Stored(Struct, frozen=True):
 
 
 def read_stored(folder: Path) -> Stored:
-    """Return the newest row of every run of a data set, and what could not be read; nothing where none is there yet."""
+    """Return the newest row of every run of a data set, and unreadable files; empty if there is no data set yet."""
     newest: dict[str, tuple[int, bytes]] = {}
     problems: list[str] = []
     for path in _files(folder / "runs"):
@@ -54,7 +54,7 @@ def read_stored(folder: Path) -> Stored:
             for run, audited, document in _rows(path):
                 if run not in newest or newest[run][0] <= audited:
                     newest[run] = audited, document
-        except FileNotFoundError:  # its writer has just put it together with others, which are listed after it
+        except FileNotFoundError:  # its writer has just merged it into another file, which is listed later
             continue
         except Exception as error:  # noqa: BLE001  pyarrow has many; one broken file must not cost the others
             problems.append(f"{path} cannot be read and is passed over: {_reason(error)}")
@@ -69,7 +69,7 @@ def read_stored(folder: Path) -> Stored:
 
 
 def _files(table: Path) -> Iterator[Path]:
-    """Yield the files of a table; those that appear while others are read are among them, for a writer may join its own."""
+    """Yield the files of a table, including files that appear meanwhile, because a writer may merge its own."""
     seen: set[str] = set()
     while True:
         try:
@@ -91,7 +91,7 @@ def _rows(path: Path) -> list[tuple[str, int, bytes]]:
 
     with ParquetFile(path) as file:
         table = file.read(columns=list(_DOCUMENTS), use_threads=False)
-    # As whole numbers: pyarrow would load pandas, half a second, to make times of them.
+    # Times are read as integers: pyarrow would load pandas for them, which takes half a second.
     audited = table.column("audited").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
     runs, documents = table.column("run").to_pylist(), table.column("document").to_pylist()
     return [
@@ -106,17 +106,17 @@ def _reason(error: Exception) -> str:
 
 
 class DatasetWriter:
-    """Adds the rows of one audit to a data set, a file of each table per batch; at its end its files are joined to one.
+    """Adds the rows of one audit to a data set, one file per table and batch; at the end the files of a table are merged.
 
     Attributes:
         folder: Where the data set is.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Make the folders.
+        """Create the folders.
 
         Raises:
-            CkauditError: Where they cannot be made.
+            CkauditError: If they cannot be created.
         """
         self.folder = folder
         self._name = f"part-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{uuid4().hex[:12]}"
@@ -132,7 +132,7 @@ class DatasetWriter:
         """Write a batch of rows.
 
         Raises:
-            CkauditError: Where it cannot be written; what was written before is whole.
+            CkauditError: If the batch cannot be written; earlier batches are intact.
         """
         if not runs:
             return
@@ -141,7 +141,7 @@ class DatasetWriter:
             self._write(rows, table, f"{self._name}-{self._batches:05d}.parquet")
 
     def close(self) -> None:
-        """Join the batches to one file a table: few files are read faster."""
+        """Merge the batches into one file per table: few files are read faster."""
         if self._batches < 2:
             return
         from pyarrow import concat_tables
@@ -149,7 +149,7 @@ class DatasetWriter:
 
         for table in TABLES:
             parts = [self.folder / table / f"{self._name}-{batch:05d}.parquet" for batch in range(1, self._batches + 1)]
-            with suppress(OSError, CkauditError):  # the parts stay, and hold the same
+            with suppress(OSError, CkauditError):  # the batch files stay, with the same rows
                 joined = concat_tables(read_table(part, use_threads=False) for part in parts)
                 self._write(joined, table, f"{self._name}.parquet")
                 for part in parts:
@@ -178,7 +178,7 @@ class DatasetWriter:
 
 
 def _remove_left(table: Path) -> None:
-    """Remove what writers that were killed have left half written, a day ago or longer."""
+    """Remove incomplete files that killed writers left a day ago or earlier."""
     for path in table.glob(".part-*.partial"):
         with suppress(OSError):
             if path.stat().st_mtime < time.time() - LEFT_SECONDS:
@@ -186,7 +186,7 @@ def _remove_left(table: Path) -> None:
 
 
 def tables_of(runs: Sequence[FleetRun]) -> "dict[str, pa.Table]":
-    """Return the rows of runs by table, in the order in which they are written."""
+    """Return the rows of runs by table, in the order of writing."""
     import pyarrow as pa
 
     schemas = _schemas()
@@ -195,7 +195,7 @@ def tables_of(runs: Sequence[FleetRun]) -> "dict[str, pa.Table]":
 
 
 def _schemas() -> "dict[str, pa.Schema]":
-    """Return the types of the columns of every table."""
+    """Return the column types of every table."""
     import pyarrow as pa
 
     text, step, number = pa.string(), pa.int64(), pa.float64()
@@ -271,5 +271,5 @@ def _runs(runs: Iterable[FleetRun]) -> Iterator[dict[str, Any]]:
 
 
 def _float(value: Number) -> float:
-    """Return a number of the contract as one of Parquet, which has NaN and infinities."""
+    """Return a number of the contract as a float, which may be NaN or infinite."""
     return float(value)

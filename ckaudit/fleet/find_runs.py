@@ -1,7 +1,7 @@
-"""From what the user names to the runs there: patterns, folders and files, as `ckaudit triage` distinguishes them.
+"""Finds the runs that a user names by patterns, folders and files, in the same way as `ckaudit triage`.
 
-Links to folders are not followed below what was named, so that no circle of them is walked twice; what a pattern names is
-taken whatever it is, a link too. A file that no importer knows is passed over where a pattern found it, and counted.
+Links to folders are not followed below a named path, so that cycles of links are harmless; a link that a pattern matches itself
+is followed. A file that no importer recognises is skipped and counted if a pattern matched it.
 """
 
 import os
@@ -24,22 +24,22 @@ from ckaudit.importers.log_search import MAX_SHOWN
 from ckaudit.remote.location import has_wildcard, is_uri, scheme_of, shown
 
 MAX_ENTRIES = 5_000_000
-"""Files and folders below one folder that are looked at."""
+"""Maximum number of files and folders scanned below one folder."""
 
 MAX_TRIED = 8
-"""Folders inside a folder that are looked into before every importer is asked about it."""
+"""Subfolders tested first, before every importer is tried on their parent."""
 
 _OF_DATASET = re.compile(rf"(?:^|/)(?:{'|'.join(TABLES)})/part-\d{{8}}T\d{{6}}-[0-9a-f]{{12}}(?:-\d+)?\.parquet$")
 
 
 class FoundRuns(Struct):
-    """What was found.
+    """The runs that were found.
 
     Attributes:
-        paths: By the name that a user would give it, each source of runs, in the order of the patterns, then of names.
-        notes: What was not looked at or passed over, a sentence each.
-        passed: Names of what is no run.
-        states: By name, the state of what lies at an address, which its listing told.
+        paths: Each source of runs by its name for the user, in the order of the patterns, then of names.
+        notes: What was skipped, a sentence each.
+        passed: Names of files that are no run.
+        states: States of sources at addresses, by name, from their listing.
     """
 
     paths: dict[str, str] = field(default_factory=dict)
@@ -53,11 +53,11 @@ def find_runs(patterns: Sequence[str], audit: bytes = b"") -> FoundRuns:
 
     Args:
         patterns: Paths or addresses, or patterns of them with `*`, `?`, `[...]` and `**` for any number of folders.
-        audit: What else verdicts depend on, from `audit_key`: it makes states of addresses.
+        audit: Other inputs of a verdict, from `audit_key`; part of the states of addresses.
 
     Raises:
-        UsageError: Where a pattern matches nothing.
-        UnreadableError: Where a storage does not list what is there.
+        UsageError: If a pattern matches nothing.
+        UnreadableError: If a storage cannot be listed.
     """
     found_runs, seen = FoundRuns(), set[str]()
     for pattern in map(_without_scheme, patterns):
@@ -77,7 +77,7 @@ def find_runs(patterns: Sequence[str], audit: bytes = b"") -> FoundRuns:
 
 
 def _without_scheme(pattern: str) -> str:
-    """Return the path of an address on this machine, anything else as it is."""
+    """Return the path of a file address, other text unchanged."""
     return unquote(urlsplit(pattern).path) if scheme_of(pattern) == "file" else pattern
 
 
@@ -93,7 +93,7 @@ def _add_remote(pattern: str, audit: bytes, found_runs: FoundRuns) -> None:
 
 
 def _matches(pattern: str) -> Iterator[tuple[Path, bool]]:
-    """Yield the paths that a pattern stands for, and whether the user named them letter by letter."""
+    """Yield the paths that a pattern matches, and whether the user named them literally."""
     path = Path(pattern)
     if os.path.lexists(path) or not has_wildcard(pattern):
         yield path, True
@@ -120,10 +120,10 @@ def _is_meant(match: Path, base: Path, wanted: Sequence[str]) -> bool:
 
 
 def _sources(path: Path, found_runs: FoundRuns, *, named: bool) -> Iterator[Path]:
-    """Yield the sources of runs at a path: itself, or what lies below it."""
+    """Yield the sources of runs at a path: the path itself, or those below it."""
     if not path.is_dir():
         if named or is_own_name(path.name) or path.name == MANIFEST_NAME:
-            # a pattern that goes too deep names the files of a run one by one: they are one run
+            # a pattern that goes too deep matches the files of a run one by one: they are one run
             yield path if named else path.parent
         elif is_of_dataset(str(path)):
             return
@@ -139,14 +139,14 @@ def _sources(path: Path, found_runs: FoundRuns, *, named: bool) -> Iterator[Path
         places = list(places_below(path, found_runs.notes, max_entries=MAX_ENTRIES))
         below = [place for place in places if not is_of_dataset(str(place))]
     except (CkauditError, OSError):
-        places = below = [path]  # its audit says what is wrong with it
+        places = below = [path]  # its audit reports the fault
     if not below and not named and not places:
         found_runs.passed.append(shown_name(str(path)))
     yield from below or ([path] if named and not places else [])
 
 
 def is_of_dataset(name: str) -> bool:
-    """Tell whether a file is one of a fleet's own data set, which may lie among the runs.
+    """Tell whether a file belongs to a fleet's data set, which may be in the same folder as the runs.
 
     >>> is_of_dataset("ckaudit-fleet/runs/part-20261128T111213-0a1b2c3d4e5f.parquet"), is_of_dataset("runs/part-1.parquet")
     (True, False)
@@ -155,14 +155,14 @@ def is_of_dataset(name: str) -> bool:
 
 
 def _is_source(folder: Path) -> bool:
-    """Tell whether all of a folder is one source: a run folder, or what one program wrote."""
+    """Tell whether a whole folder is one source: a run folder, or the output of one program."""
     if holds_run(folder) or (folder / MANIFEST_NAME).exists():
         return True
     return not _begins_with_run(folder) and is_one_log(folder)
 
 
 def _begins_with_run(folder: Path) -> bool:
-    """Tell whether one of the first folders inside a folder is a run of ours: then no other program wrote all of it."""
+    """Tell whether one of the first subfolders is a run of ours: then the folder is not the output of another program."""
     with os.scandir(folder) as listing:
         inside = islice((entry for entry in listing if entry.is_dir(follow_symlinks=False)), MAX_TRIED)
         return any(holds_run(Path(entry.path)) for entry in inside)

@@ -1,4 +1,4 @@
-"""What tells one state of a run from another without reading it: names, sizes, times and modes of its files."""
+"""Identifies the state of a run without reading it: names, sizes, times and modes of its files."""
 
 import hashlib
 import os
@@ -14,15 +14,15 @@ from ckaudit.plugins import packages
 from ckaudit.policy.acceptance import AcceptanceCriteria
 
 MAX_FILES = 1_000_000
-"""Files of one source that are looked at: more tell nothing new of it."""
+"""Maximum number of files of one source that count."""
 
 
 class State(NamedTuple):
     """A state of a source.
 
     Attributes:
-        fingerprint: Equal for equal states; empty: it cannot be told.
-        written: When its newest file was written, Unix time; 0: it has none.
+        fingerprint: Equal for equal states; empty: not known.
+        written: Unix time of its newest file; 0: it has none.
     """
 
     fingerprint: str = ""
@@ -30,12 +30,12 @@ class State(NamedTuple):
 
 
 def state_of(path: str, audit: bytes, *, deep: bool = True) -> State:
-    """Return the present state of a folder or a file of this machine.
+    """Return the current state of a local folder or file.
 
     Args:
         path: The source.
-        audit: What else its verdict depends on, from `audit_key`.
-        deep: Whether what lies in folders inside it belongs to it.
+        audit: Other inputs of its verdict, from `audit_key`.
+        deep: Whether subfolders belong to it.
     """
     digest, newest = hashlib.blake2b(audit, digest_size=16), 0
     digest.update(os.fsencode(path))
@@ -55,9 +55,9 @@ def state_of(path: str, audit: bytes, *, deep: bool = True) -> State:
 
 
 def audit_key(criteria: AcceptanceCriteria, import_options: ImportOptions) -> bytes:
-    """Return what a verdict depends on besides the run: the auditor, its plugins, the policy, and how the run is read.
+    """Return the inputs of a verdict besides the run: auditor, plugins, policy, and import options.
 
-    The day belongs to it where a policy has an ignore that ends.
+    The date is included if an ignore of the policy ends on a date.
     """
     policy = criteria.policy
     clauses = [] if policy is None else [policy.base, *policy.profiles.values()]
@@ -83,5 +83,5 @@ def _files(folder: str, *, deep: bool) -> Iterator[tuple[str, os.stat_result]]:
                 continue
             try:
                 yield prefix + entry.name, entry.stat()
-            except OSError:  # gone meanwhile, or a link that leads nowhere: another state than one in which it is there
+            except OSError:  # deleted meanwhile, or a broken link: a different state than with the file
                 continue

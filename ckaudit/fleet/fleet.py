@@ -1,4 +1,4 @@
-"""A fleet is audited: runs are found, what is known of them already is left alone, the rest goes to an engine, batch by batch."""
+"""The audit of a fleet: runs are found, unchanged ones are skipped, and an engine audits the rest in batches."""
 
 import time
 from collections import Counter, defaultdict
@@ -25,26 +25,26 @@ from ckaudit.remote.location import is_uri
 from ckaudit.wording import plural
 
 BATCH_SECONDS = 1.0
-"""Between two batches at least; more where the audit has been running for long, so that they do not become too many."""
+"""Minimum seconds between two batches; more in a long audit, to limit their number."""
 BATCH_SHARE = 0.02
-"""Of the time since the audit began: so much work at most is lost where it is killed."""
+"""Share of the time since the audit began: the maximum work that is lost if it is killed."""
 
 Progress = Callable[[int, int, Sequence[FleetRun]], None]
-"""Called with sources done, sources in all, and the rows that are new."""
+"""Called with the number of finished sources, of all sources, and the new rows."""
 
 
 class FleetRequest(Struct, frozen=True, kw_only=True):
-    """What is asked of a fleet.
+    """The request for an audit of a fleet.
 
     Attributes:
-        patterns: What the user named.
-        folder: Where the data set is, or will be.
-        import_options: What logs of other programs do not say themselves.
+        patterns: Patterns that the user gave.
+        folder: Folder of the data set.
+        import_options: Facts that logs of other programs lack.
         criteria: Policy.
-        since: Leave out what was not written to since then, Unix time; 0: leave out nothing.
-        changed_only: Leave out what was audited before and has not changed.
+        since: Unix time; sources not written to since then are left out; 0: none.
+        changed_only: Leave out sources that were audited before and have not changed.
         group_by: Facts to group the runs by.
-        like: Patterns of healthy runs: each run is held against those of its configuration.
+        like: Patterns of healthy runs; each run is compared with those of its configuration.
     """
 
     patterns: Sequence[str]
@@ -58,11 +58,11 @@ class FleetRequest(Struct, frozen=True, kw_only=True):
 
 
 def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | None = None) -> Fleet:
-    """Audit every run that is new or has changed, and return what is known of all of them.
+    """Audit every new or changed run, and return the results of all runs.
 
     Raises:
-        UsageError: Where a pattern matches nothing, or no run has a fact that is to be grouped by.
-        CkauditError: Where the data set cannot be written.
+        UsageError: If a pattern matches nothing, or no run has a fact to group by.
+        CkauditError: If the data set cannot be written.
     """
     key = audit_key(request.criteria, request.import_options)
     found_runs = find_runs(request.patterns, key)
@@ -93,7 +93,7 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
 
 
 def sources_of(found_runs: FoundRuns, request: FleetRequest, key: bytes) -> list[RunSource]:
-    """Return the sources with what their audit depends on."""
+    """Return the sources, with the inputs of their audit."""
     import_options, criteria = portable(request.import_options), request.criteria
     sources = []
     for name, path in found_runs.paths.items():
@@ -113,9 +113,9 @@ def sources_of(found_runs: FoundRuns, request: FleetRequest, key: bytes) -> list
 
 
 def rows_by_fingerprint(stored: Stored) -> dict[str, list[FleetRun]]:
-    """Return the rows that hold as long as a source is in the state they were made of.
+    """Return the rows that are valid while their source has the same fingerprint.
 
-    What the auditor broke on is tried anew, and so is what could not be read over a network.
+    Sources on which the auditor failed, or that could not be read over a network, are tried again.
     """
     rows: dict[str, list[FleetRun]] = {}
     for row in stored.runs:
@@ -136,7 +136,7 @@ def audit_sources(
     progress: Progress | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> list[FleetRun]:
-    """Return the rows of sources, which are in the data set as soon as a batch of them is full."""
+    """Return the rows of sources; they are added to the data set in batches."""
     rows, batch, begun = list[FleetRun](), list[FleetRun](), now()
     if not sources:
         return rows
@@ -165,15 +165,15 @@ def fleet_of(
     unchanged: int = 0,
     notes: Sequence[str] = (),
 ) -> Fleet:
-    """Return rows as a fleet: ranked, grouped, and with what ill runs have in common.
+    """Return rows as a fleet: ranked, grouped, and with the common causes of ill runs.
 
     Args:
-        rows: The runs that are told.
-        request: What was asked.
-        beside: Runs that are not told, but may have the same in common.
-        audited: How many were audited now.
-        unchanged: Of how many an earlier verdict holds.
-        notes: What a reader must know.
+        rows: The reported runs.
+        request: The request.
+        beside: Runs that are not reported, but count for common causes.
+        audited: Number of runs audited now.
+        unchanged: Number of runs whose earlier verdict is still valid.
+        notes: Notes for the reader.
     """
     runs = ranked(rows)
     fields = resolve_fields(request.group_by, runs)
@@ -195,7 +195,7 @@ def fleet_of(
 
 
 def verdict(runs: Sequence[FleetRun]) -> str:
-    """Return a sentence on what an audit of many runs comes to."""
+    """Return a sentence that sums up an audit of many runs."""
     failed = sum(run.status != "audited" for run in runs)
     audited = len(runs) - failed
     ill = sum(run.is_ill for run in runs)
@@ -211,24 +211,24 @@ def verdict(runs: Sequence[FleetRun]) -> str:
     return "; ".join(parts)
 
 
-# Which runs to look at first, and which groups of runs: the gravest, of these what is surest, lasts longest or was written last.
+# The ranking of runs and groups: by severity, then by confidence, duration and time of writing.
 Urgency = tuple[int, float, float, float, str]
 Values = tuple[str | None, ...]
 
 
 def ranked(runs: Iterable[FleetRun]) -> list[FleetRun]:
-    """Return runs, the most urgent first; one that could not be audited stands behind what is ill and before what is well."""
+    """Return runs, the most urgent first; one that could not be audited comes after ill runs and before healthy ones."""
     return sorted(runs, key=urgency)
 
 
 def urgency(run: FleetRun) -> Urgency:
-    """Return the key that a run is ranked by."""
+    """Return the ranking key of a run."""
     sure = run.confidence if run.is_ill and run.confidence is not None else 0.0
     return _rank(run), -sure, -lasting_share(run), -float(run.written), run.run
 
 
 def _rank(run: FleetRun) -> int:
-    """Return a place: what is ill, then what was not audited, what has notes, what was not judged in full, what is well."""
+    """Return the rank of a run: ill, not audited, with notes, not fully judged, healthy."""
     if run.status != "audited":
         return SEVERITIES.index("note")
     if run.severity is not None:
@@ -237,7 +237,7 @@ def _rank(run: FleetRun) -> int:
 
 
 def lasting_share(run: FleetRun) -> float:
-    """Return which share of its record the gravest finding of a run takes, 0 where that is not known."""
+    """Return the share of a run's record that its gravest finding covers, 0 if not known."""
     top = next(iter(run.findings), None)
     if top is None or top.first_step is None or not run.last_step:
         return 0.0
@@ -246,10 +246,10 @@ def lasting_share(run: FleetRun) -> float:
 
 
 def resolve_fields(names: Sequence[str], runs: Iterable[FleetRun]) -> list[str]:
-    """Return the facts that names stand for; the end of a name does where only one fact ends so, as lr of config.lr.
+    """Return the facts that names refer to; a unique suffix is enough, as lr for config.lr.
 
     Raises:
-        UsageError: Where no run has such a fact, or several facts end so.
+        UsageError: If no run has such a fact, or several facts match.
     """
     known = {name for run in runs for name in run.facts}
     return [_field(name, known) for name in names]
@@ -270,7 +270,7 @@ def _field(name: str, known: set[str]) -> str:
 def groups_of(runs: Iterable[FleetRun], fields: Sequence[str]) -> list[FleetGroup]:
     """Return the groups of runs that share the values of all fields, those with the largest share of ill runs first.
 
-    Runs that could not be audited say nothing of themselves, and make no group of their own.
+    Runs that could not be audited have no facts, and form no group.
     """
     members: dict[Values, list[FleetRun]] = defaultdict(list)
     for run in runs:
@@ -298,5 +298,5 @@ def _group(values: Values, runs: Sequence[FleetRun]) -> FleetGroup:
 
 
 def first_cause(run: FleetRun) -> str:
-    """Return the first cause of a run, or its gravest finding where no cause is known."""
+    """Return the first cause of a run, or its gravest finding if no cause is known."""
     return run.cause or next((finding.name for finding in run.findings), "")

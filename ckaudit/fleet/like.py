@@ -1,4 +1,4 @@
-"""The healthy siblings that a user names: patterns in, and out criteria that hold a run against them, or each of many runs."""
+"""Healthy siblings that a user names: turns patterns into criteria that compare a run, or each of many, with them."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,13 +23,13 @@ from ckaudit.run.read import Progress, read_manifest
 from ckaudit.run.run import Run
 
 MAX_SIBLINGS = 20
-"""More narrow a band hardly further, and each is read and audited whole."""
+"""More siblings hardly narrow a band, and each is read and audited completely."""
 
 MAX_EACH = 5
-"""Siblings of each run of a fleet: with three the band is most of the way to where many bring it, and all are kept in memory."""
+"""Siblings per run of a fleet: three give most of the effect of many, and all are kept in memory."""
 
 _criteria: tuple[bytes, AcceptanceCriteria] = (b"", OPEN)
-"""What this process last held runs against: a fleet's runs of one configuration come one after the other."""
+"""The siblings that this process used last: a fleet's runs of one configuration are audited consecutively."""
 
 
 def criteria_like(
@@ -40,17 +40,17 @@ def criteria_like(
     import_options: ImportOptions = NO_IMPORT_OPTIONS,
     progress: Progress | None = None,
 ) -> AcceptanceCriteria:
-    """Return criteria that hold runs against healthy siblings too; where none is named, the same.
+    """Return criteria that also compare runs with healthy siblings; unchanged if none is named.
 
     Args:
         criteria: Policy and baseline.
         like: Patterns, paths, or runs in memory; or one of them.
-        runs: What is judged, and no sibling of its own.
-        import_options: What a foreign log does not say itself.
-        progress: Called with files done and files in all, sibling by sibling.
+        runs: The judged runs, which are not their own siblings.
+        import_options: Facts that a foreign log lacks.
+        progress: Called with the number of read files and of all files, for each sibling.
 
     Raises:
-        UsageError: Where a pattern matches nothing, or nothing but what is judged.
+        UsageError: If a pattern matches nothing, or only judged runs.
     """
     if isinstance(like, str | Path | Run):
         like = [like]
@@ -74,28 +74,28 @@ def criteria_like(
 
 
 def _worth_a_copy(paths: Sequence[str]) -> Iterator[str]:
-    """Yield what is on this machine, and of addresses the last by name, which are the newest where names have dates."""
+    """Yield local paths, and of addresses the last by name, which are the newest if names contain dates."""
     addresses = {path for path in paths if is_uri(path)}
     last = set(sorted(addresses)[-MAX_SIBLINGS:])
     yield from (path for path in paths if path not in addresses or path in last)
 
 
 def _newest(siblings: Sequence[Path | Run]) -> list[Path | Run]:
-    """Return so many as are looked at, in their order: runs in memory, then the files and folders that were written last."""
+    """Return at most `MAX_SIBLINGS` siblings, in their order: runs in memory, then the newest files and folders."""
     by_age = sorted(siblings, key=lambda one: float("-inf") if isinstance(one, Run) else -one.stat().st_mtime)
     newest = by_age[:MAX_SIBLINGS]
     return [one for one in siblings if one in newest]
 
 
 def with_own_siblings(sources: Iterable[RunSource], healthy: Sequence[RunSource]) -> list[RunSource]:
-    """Return sources each with the newest healthy ones of its own configuration, those of one configuration in a row.
+    """Return each source with the newest healthy runs of its configuration, grouped by configuration.
 
-    A configuration is what run.json says of it. A source that says nothing is held against those that say nothing either.
-    Another state of a sibling makes another fingerprint: the verdict depends on it.
+    The configuration comes from run.json. A source without one is compared with healthy runs without one. The state of the
+    siblings is part of the fingerprint, because the verdict depends on it.
 
     Args:
         sources: The runs of a fleet.
-        healthy: What `--like` names, in any order.
+        healthy: The runs of `--like`, in any order.
     """
     groups: dict[bytes, list[RunSource]] = {}
     for sibling in sorted(healthy, key=lambda sibling: -sibling.written):
@@ -111,9 +111,9 @@ def with_own_siblings(sources: Iterable[RunSource], healthy: Sequence[RunSource]
 
 
 def _configuration(source: RunSource) -> bytes:
-    """Return the key of a source's configuration; empty for a log of another program, and for what cannot be read."""
+    """Return the key of a source's configuration; empty for logs of other programs and unreadable sources."""
     with suppress(CkauditError, OSError):
-        if is_uri(source.path):  # whoever audits it fetches the rest
+        if is_uri(source.path):  # the rest is fetched by the audit
             return configuration_key(read_manifest(local_copy(f"{source.path.rstrip('/')}/{MANIFEST_NAME}")))
         path = Path(source.path)
         return configuration_key(read_manifest(path)) if path.is_dir() and is_ours(path) else b""
@@ -121,20 +121,20 @@ def _configuration(source: RunSource) -> bytes:
 
 
 def gate_with_siblings(source: RunSource) -> AcceptanceCriteria:
-    """Return the criteria of a source, which hold it against its healthy siblings too where it has some."""
+    """Return the criteria of a source, which also compare it with its healthy siblings if it has some."""
     global _criteria  # noqa: PLW0603  siblings are opened once a process, not once a run
     if not source.like:
         return source.criteria
     key = msgspec.json.encode([source.like, source.criteria.policy, source.import_options])
     if _criteria[0] != key:
-        _criteria = (b"", OPEN)  # those before are let go of first
+        _criteria = (b"", OPEN)  # release the earlier siblings first
         siblings = open_siblings([_here(path) for path, _ in source.like], import_options=source.import_options)
         _criteria = (key, with_siblings(source.criteria, siblings))
     return _criteria[1]
 
 
 def _here(path: str) -> Path:
-    """Return where a sibling can be read; of one at an address that cannot be had now, what will say so when it is opened."""
+    """Return the local path of a sibling; if an address cannot be fetched now, opening the path reports it."""
     with suppress(CkauditError):
         return local_copy(path)
     return Path(path)

@@ -1,7 +1,6 @@
-"""Questions in SQL to the data set of a fleet: its tables as views in DuckDB, which is shut off from every file and the network.
+"""SQL queries of a fleet's data set: its tables are views in DuckDB, which has no access to files or the network.
 
-The files are read by pyarrow, and DuckDB sees only what that hands over: nothing that stands in a question reaches anything
-else, and nothing in the data set is changed.
+pyarrow reads the files, and DuckDB sees only its tables: a query cannot reach anything else, and cannot change the data set.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,20 +25,20 @@ SHUT: Mapping[str, str] = {
     "allow_community_extensions": "false",
     "temp_directory": "",
 }
-"""No file, no network, no extension; what does not fit into memory is an error, for it may not be put onto a disk either."""
+"""No files, network or extensions; a query that exceeds memory fails, because it may not spill to disk either."""
 LOCKED = ("SET TimeZone = 'UTC'", "SET python_enable_replacements = false", "SET lock_configuration = true")
 NEWEST = "SELECT * EXCLUDE (document) FROM _runs QUALIFY row_number() OVER (PARTITION BY run ORDER BY audited DESC) = 1"
-OF_NEWEST = "SELECT DISTINCT * FROM _{0} SEMI JOIN runs USING (run, audited)"  # a writer that was killed may leave a row twice
+OF_NEWEST = "SELECT DISTINCT * FROM _{0} SEMI JOIN runs USING (run, audited)"  # a killed writer may leave a row twice
 HELP = f"The tables are {', '.join(VIEWS)}; 'DESCRIBE runs' lists the columns of one."
 
 
 class QueryResult(Struct, frozen=True):
-    """What a question brought.
+    """The result of a query.
 
     Attributes:
-        columns: Their names.
+        columns: Names of the columns.
         rows: The rows, as plain values.
-        notes: Files that were passed over, a sentence each.
+        notes: Files that were skipped, a sentence each.
     """
 
     columns: Sequence[str]
@@ -48,15 +47,16 @@ class QueryResult(Struct, frozen=True):
 
 
 def query(folder: Path | str, sql: str) -> QueryResult:
-    """Return the answer to one question.
+    """Return the result of one query.
 
     Args:
-        folder: Where the data set is.
-        sql: One statement of DuckDB's SQL. `runs`, `findings`, `verdicts` and `metrics` hold the newest audit of each run.
+        folder: Folder of the data set.
+        sql: One statement in DuckDB's SQL. The tables `runs`, `findings`, `verdicts` and `metrics` contain the newest audit of
+            each run.
 
     Raises:
-        UnreadableError: Where there is no data set.
-        UsageError: Where the question is wrong, with the words of DuckDB.
+        UnreadableError: If there is no data set.
+        UsageError: If the query is invalid, with DuckDB's message.
         ModuleNotFoundError: Without DuckDB.
     """
     folder = Path(folder)
@@ -77,7 +77,7 @@ def query(folder: Path | str, sql: str) -> QueryResult:
 
 
 def _open(folder: Path) -> tuple[dict[str, Any], list[str]]:
-    """Return each table of the data set, which is read when it is asked for, and what cannot be read."""
+    """Return each table of the data set, which is read lazily, and notes on unreadable files."""
     from pyarrow.dataset import dataset
     from pyarrow.parquet import read_schema
 
@@ -124,7 +124,7 @@ def _rows(reader: "pa.RecordBatchReader") -> Iterator[Sequence[Any]]:
 
 
 def _plain(column: "pa.Array") -> list[Any]:
-    """Return the values of a column; times in UTC as text, and maps as dictionaries."""
+    """Return the values of a column, with times in UTC as text, and maps as dictionaries."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
@@ -137,6 +137,6 @@ def _plain(column: "pa.Array") -> list[Any]:
 
 
 def _wrong(error: Exception) -> UsageError:
-    """Return an error of DuckDB in its own words, which point at the place; without the call stack that it may add."""
+    """Return DuckDB's own error message, which points at the place, without the call stack that it may add."""
     lines = [line.rstrip() for line in str(error).splitlines() if line.strip()]
     return UsageError("\n".join(lines[:12]) or type(error).__name__, hint=HELP)

@@ -1,4 +1,4 @@
-"""Runs at addresses: found by the names of the objects alone, from one listing, and known again by sizes and versions."""
+"""Runs at addresses: found by object names from one listing, and identified by sizes and versions."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,16 +16,16 @@ from ckaudit.remote.mirror import objects_below
 from ckaudit.remote.storage import Entry
 
 MAX_OBJECTS = 5_000_000
-"""Objects below one address that are listed."""
+"""Maximum number of objects listed below one address."""
 
 
 class RemoteRuns(NamedTuple):
-    """What lies at addresses.
+    """The runs found at addresses.
 
     Attributes:
-        states: By its address, each source of runs with its state.
-        passed: Names of what is no run.
-        notes: What was not looked at, a sentence each.
+        states: Sources of runs by address, with their state.
+        passed: Names of objects that are no run.
+        notes: What was skipped, a sentence each.
     """
 
     states: dict[str, State]
@@ -34,22 +34,22 @@ class RemoteRuns(NamedTuple):
 
 
 def find_remote(pattern: str, audit: bytes) -> RemoteRuns:
-    """Return every source of runs that a pattern names.
+    """Return every source of runs that a pattern matches.
 
-    A folder with files of ours is a run. Of the others each match of the pattern is one source where it holds what may be a log.
+    A folder with our files is a run. Any other match of the pattern is one source if it contains a possible log.
 
     Args:
         pattern: An address, with `*`, `?`, `[...]` and `**` for any number of folders.
-        audit: What else verdicts depend on, from `audit_key`.
+        audit: Other inputs of a verdict, from `audit_key`.
 
     Raises:
-        UnreadableError: Where the storage does not list what is there.
-        UsageError: Where a pattern matches nothing.
+        UnreadableError: If the storage cannot be listed.
+        UsageError: If a pattern matches nothing.
     """
     base, wanted = _split(pattern)
     entries = [entry for entry in objects_below(base, limit=MAX_OBJECTS) if not is_of_dataset(entry.name)]
     if not entries and not wanted:
-        return RemoteRuns({pattern: State()}, [], [])  # an object, or nothing: its audit says so
+        return RemoteRuns({pattern: State()}, [], [])  # an object, or nothing: the audit will report it
     sources = _sources(entries, wanted.split("/") if wanted else ["*"])
     if wanted and not sources:
         raise UsageError(f"{shown(pattern)!r} matches nothing", hint="quote it, and look whether it is spelled as the storage is")
@@ -65,7 +65,7 @@ def _beyond(base: str, count: int) -> list[str]:
 
 
 def _split(pattern: str) -> tuple[str, str]:
-    """Return the address before the first part with a wild card, and the rest."""
+    """Return the address before the first part with a wildcard, and the rest."""
     scheme, _, rest = pattern.partition("://")
     parts = rest.split("/")
     first = next((number for number, part in enumerate(parts) if has_wildcard(part)), len(parts))
@@ -75,7 +75,7 @@ def _split(pattern: str) -> tuple[str, str]:
 
 
 def _sources(entries: Sequence[Entry], wanted: Sequence[str]) -> dict[str, list[Entry]]:
-    """Return the objects that belong to each source by its name, in the order of names."""
+    """Return the objects of each source by name, in the order of names."""
     runs = {dirname(entry.name) for entry in entries if _is_ours(basename(entry.name))}
     sources: dict[str, list[Entry]] = {}
     for entry in sorted(entries):
@@ -88,7 +88,7 @@ def _sources(entries: Sequence[Entry], wanted: Sequence[str]) -> dict[str, list[
 
 
 def _lengths(parts: Sequence[str], wanted: Sequence[str], at: int = 0) -> Iterator[int]:
-    """Yield how many parts of a name, from its first on, a pattern stands for."""
+    """Yield how many leading parts of a name a pattern can match."""
     if not wanted:
         yield at
         return
@@ -121,6 +121,6 @@ def _state(name: str, entries: Iterable[Entry], audit: bytes) -> State:
     for entry in entries:
         digest.update(f"{len(entry.name)}:{entry.name} {entry.size} {entry.version}\n".encode(errors="surrogatepass"))
         newest = max(newest, entry.time)
-        if not entry.version:  # the server does not say whether it has changed
+        if not entry.version:  # the server does not report changes
             return State("", newest)
     return State(digest.hexdigest(), newest)

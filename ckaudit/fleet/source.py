@@ -1,4 +1,4 @@
-"""The unit of work of a fleet: one source of runs, with all that its audit depends on."""
+"""The unit of work of a fleet: one source of runs, with all inputs of its audit."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -8,7 +8,7 @@ from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 
 
 def portable(import_options: ImportOptions) -> ImportOptions:
-    """Return the same options, made of what can be sent to another process."""
+    """Return the same options, converted so that they can be sent to another process."""
     return replace(
         import_options,
         columns=dict(import_options.columns),
@@ -21,13 +21,13 @@ class RunSource(Struct, frozen=True, kw_only=True):
     """A run folder, a file or a log of another program, which may hold several runs; it can be sent to another process.
 
     Attributes:
-        name: What the user sees: a path or an address without credentials.
-        path: What is opened.
-        import_options: What a log of another program does not say itself.
+        name: Name for the user: a path or an address without credentials.
+        path: Path or address to open.
+        import_options: Facts that a log of another program lacks.
         criteria: Policy.
-        fingerprint: Tells its present state and the audit of it from any other; empty: not known.
-        written: When its newest file was written, Unix time; 0: not known.
-        like: Healthy siblings that it is held against: of each what is opened, and its fingerprint.
+        fingerprint: Identifies its current state and the inputs of its audit; empty: not known.
+        written: Unix time of its newest file; 0: not known.
+        like: Healthy siblings to compare with: path or address, and fingerprint of each.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""Real trainings with one known fault each, healthy ones that look ill, and the score of an auditor that is shown both."""
+"""Real trainings with one known fault each, healthy ones that look ill, and the score of an auditor on both."""

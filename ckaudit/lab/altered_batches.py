@@ -1,4 +1,4 @@
-"""Batches that a change alters: tokens drawn anew by chance, rows read from their end."""
+"""Altered batches: tokens replaced at random, rows reversed."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def swapped(values: "Tensor", training: "Training", *, share: float) -> "Tensor":
-    """Return the tokens or classes with a share of them, drawn at random, replaced by any of the vocabulary."""
+    """Return the tokens or classes with a random share of them replaced by random ones of the vocabulary."""
     import torch
 
     dice = chance(training)
@@ -22,14 +22,14 @@ def swapped(values: "Tensor", training: "Training", *, share: float) -> "Tensor"
 
 
 def chance(training: "Training") -> "Generator":
-    """Return a generator for the step under way: seeded by it, so that torch's own is left alone."""
+    """Return a generator for the current step, seeded by it, so that torch's own generator is not used."""
     import torch
 
     return torch.Generator().manual_seed(training.plan.seed * 1_000_000 + training.step)
 
 
 def backwards(batch: "Batch", rows: int) -> "Batch":
-    """Return the batch with its first `rows` rows read from their end: a second language, of the same letters."""
+    """Return the batch with its first `rows` rows reversed: a second language with the same letters."""
     import torch
 
     whole = torch.cat((batch.inputs[:, :1], batch.targets), dim=1)  # (B, T + 1)

@@ -1,7 +1,7 @@
 """A run folder in one small file: a tar inside zstd, safe to unpack even from an unknown source.
 
-Checkpoints that are packed one by one are unpacked before all are packed together, which halves them, and are packed
-again to the same bytes; where that would not give the same bytes, as for a file that was cut off, they stay as they are.
+Checkpoints that are compressed individually are unpacked before all are compressed together, which halves the size; `unpack`
+compresses them again to the same bytes. If that would not give the same bytes, as for a truncated file, they stay compressed.
 """
 
 import re
@@ -15,18 +15,18 @@ from ckaudit.errors import UnreadableError
 
 MAX_BYTES = 256 * 2**20  # the largest recording of the lab has 4 MB
 MAX_FILES = 10_000
-LEVEL = 19  # 0.3 s a run, and 14 % smaller than level 9
+LEVEL = 19  # 0.3 s per run, and 14 % smaller than level 9
 MADE, AS_IS, REPACKED = "made.json", "files/", "repacked/"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,150}")
 
 
 def write(folder: Path, provenance: bytes, path: Path, *, without: tuple[str, ...] = ()) -> int:
-    """Pack the files of a folder with their provenance, whole or not at all; return the size in bytes.
+    """Pack the files of a folder with their provenance, atomically; return the size in bytes.
 
     Args:
         folder: The run folder.
-        provenance: What is kept beside the files, and read without unpacking them.
+        provenance: Data that can be read without unpacking the files.
         path: The archive.
         without: Names of files that are left out.
     """
@@ -47,7 +47,7 @@ def write(folder: Path, provenance: bytes, path: Path, *, without: tuple[str, ..
 
 
 def read_provenance(path: Path) -> bytes:
-    """Return what was kept beside the files.
+    """Return the provenance in an archive.
 
     Raises:
         UnreadableError: If the file is no archive of the lab.
@@ -56,10 +56,10 @@ def read_provenance(path: Path) -> bytes:
 
 
 def unpack(path: Path, folder: Path) -> bytes:
-    """Write the files of an archive into a folder that is there, and return what was kept beside them.
+    """Write the files of an archive into an existing folder, and return the provenance.
 
     Raises:
-        UnreadableError: If the file is no archive of the lab: cut off, too large, with links or names that lead elsewhere.
+        UnreadableError: If the file is no archive of the lab: truncated, too large, or with links or names that lead outside.
     """
     return _read(path, folder)
 
@@ -102,12 +102,12 @@ def _write(folder: Path, stored: str, data: bytes) -> None:
     )
     if not prefix or not _NAME.fullmatch(name):
         raise ValueError(f"{stored!r} has no place in a run folder")
-    with (folder / name).open("xb") as stream:  # a name twice, or one that is there, is refused
+    with (folder / name).open("xb") as stream:  # refuses a duplicate or existing name
         stream.write(pack(data, ".json.zst") if prefix == REPACKED else data)
 
 
 def _member(file: Path) -> tuple[str, bytes]:
-    """Return the name in the archive, and the bytes: unpacked where packing gives them back."""
+    """Return the name in the archive, and the bytes, unpacked if compressing them again gives the original."""
     data = file.read_bytes()
     if file.name.endswith(".json.zst") and (plain := _unpacked(data)) is not None and pack(plain, ".json.zst") == data:
         return REPACKED + file.name, plain
@@ -130,7 +130,7 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 class _Bounded(RawIOBase):
-    """A stream that ends in an error where it gives more than it may."""
+    """A stream that raises if it returns more than it may."""
 
     def __init__(self, stream: Any, max_bytes: int) -> None:
         self._stream, self._left = stream, max_bytes

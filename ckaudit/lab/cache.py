@@ -1,4 +1,4 @@
-"""Recorded trainings, one file each, so that scoring needs no training; hashes of what made each say whether it still holds."""
+"""Recorded trainings, one file each, so that scoring needs no training; hashes of code and plan show whether they are valid."""
 
 import ast
 import functools
@@ -26,17 +26,17 @@ LEFT_OUT = (REFERENCE_NAME,)  # read by a recorder that resumes, never by an aud
 HERE = Path(__file__).parent
 LABELS_ONLY = ("specs.py", "labels.py")
 LOOP = ("change.py", "corpora", "models", "plan.py", "task.py", "training.py")
-LABELS = ("fault", "control")  # decorators that say what a change is, and do nothing to it
+LABELS = ("fault", "control")  # decorators that label a change, without affecting it
 
 
 class CachedTraining(Struct, frozen=True, kw_only=True):
-    """What the cache has of one training.
+    """The state of one training in the cache.
 
     Attributes:
         recipe: The training.
-        path: Its file, there or not.
-        state: "stale": of another change or plan; "older": of another loop or recorder, good enough to be scored.
-        why: What is not as it was, or what is wrong with the file.
+        path: Its file, which may not exist.
+        state: "stale": from another change or plan; "older": from another loop or recorder, but still usable.
+        why: What has changed, or what is wrong with the file.
     """
 
     recipe: Recipe
@@ -51,13 +51,13 @@ class CachedTraining(Struct, frozen=True, kw_only=True):
 
 
 def default_folder() -> Path:
-    """Return where recordings are kept: `$XDG_CACHE_HOME/ckaudit/lab`, or `~/.cache/ckaudit/lab`."""
+    """Return the folder of recordings: `$XDG_CACHE_HOME/ckaudit/lab`, or `~/.cache/ckaudit/lab`."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "ckaudit" / "lab"
 
 
 def cached_training(cache: Path, recipe: Recipe) -> CachedTraining:
-    """Return what the cache has of a training."""
+    """Return the state of a training in the cache."""
     path = cache / f"{recipe.name}.{recipe.seed}.tar.zst"
     if not path.exists():
         return CachedTraining(recipe=recipe, path=path, state="missing")
@@ -72,20 +72,20 @@ def cached_training(cache: Path, recipe: Recipe) -> CachedTraining:
 
 
 def keep(cache: Path, recipe: Recipe, folder: Path) -> int:
-    """Put a run folder into the cache and return the size of its file in bytes."""
+    """Put a run folder into the cache, and return the size of its file in bytes."""
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"{recipe.name}.{recipe.seed}.tar.zst"
     return archive.write(folder, msgspec.json.encode(provenance_of(recipe)), path, without=LEFT_OUT)
 
 
-# What made a recording: code of the change, plan, code of the loop, version of the recorder.
+# The inputs of a recording: code of the change, plan, code of the loop, version of the recorder.
 class Provenance(Struct, frozen=True, kw_only=True):
-    """Where a recording comes from.
+    """The provenance of a recording.
 
     Attributes:
         name: Name of the training.
         seed: Its seed.
-        change: Hash of the code of the change with its amount; words and labels do not count.
+        change: Hash of the change's code and amount, without its docstrings and labels.
         plan: Hash of the plan, the change included.
         loop: Hash of the code that all trainings share.
         recorder: Version of the recorder.
@@ -100,7 +100,7 @@ class Provenance(Struct, frozen=True, kw_only=True):
 
 
 def provenance_of(recipe: Recipe) -> Provenance:
-    """Return the fingerprint of what a recipe makes today."""
+    """Return the provenance that a recording of a recipe would have now."""
     amount = f"{recipe.amount.onset} {recipe.amount.strength}"
     kinds = [(Path(file), kind.__name__) for kind in getmro(type(recipe.change)) if (file := _own_file(kind))]
     codes = [code(file, name) for file, name in kinds]
@@ -117,18 +117,18 @@ def provenance_of(recipe: Recipe) -> Provenance:
 
 
 def differences(then: Provenance, now: Provenance) -> list[str]:
-    """Return in words what is not as it was when a recording was made."""
+    """Return in words what has changed since a recording was made."""
     words = {"change": "its change", "plan": "its plan", "loop": "the training loop", "recorder": "the recorder's version"}
     return [word for part, word in words.items() if getattr(then, part) != getattr(now, part)]
 
 
 def must_be_trained_again(then: Provenance, now: Provenance) -> bool:
-    """Tell whether a recording is of another training; a younger loop or recorder alone is only said."""
+    """Tell whether a recording is of another training; a newer loop or recorder alone does not count."""
     return (then.change, then.plan) != (now.change, now.plan)
 
 
 def spelled(plan: Any) -> str:
-    """Return a plan in words without its defaults, so that a new option does not make another plan of every old one.
+    """Return a plan as text without its defaults, so that a new option does not change the text of old plans.
 
     >>> from ckaudit.lab.plan import Mlp, Plan
     >>> spelled(Plan(model=Mlp(depth=2), seed=1))
@@ -144,11 +144,11 @@ def spelled(plan: Any) -> str:
 
 @functools.cache
 def code(path: Path, name: str | None = None) -> str:
-    """Return the code of a file, or of a class with what it uses of its file, in one layout without comments and docstrings.
+    """Return the normalised code of a file, or of a class and what it uses of its file, without comments and docstrings.
 
     Args:
         path: The file.
-        name: Of the class; None: the whole file.
+        name: Name of the class; None: the whole file.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     if name is not None:
@@ -162,7 +162,7 @@ def code(path: Path, name: str | None = None) -> str:
 
 
 def _without_imports(text: str) -> str:
-    """Return code without its imports of our own: where a helper stands makes no other training; its code is hashed itself."""
+    """Return code without imports of our own: the place of a helper does not matter, and its code is hashed separately."""
     tree = ast.parse(text)
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -176,18 +176,18 @@ def _is_own_import(statement: ast.stmt) -> bool:
 
 
 def helpers(codes: Sequence[str], known: Sequence[Path]) -> list[tuple[Path, str]]:
-    """Return what some code imports of the lab's files, and what that imports, and that other trainings need not have.
+    """Return the imports of some code from the lab's files, recursively, that other trainings may not have.
 
     Args:
         codes: The code.
-        known: The files that it is from.
+        known: The files of the code.
 
     Returns:
-        Each file with the name that is imported of it: what else stands there does not count.
+        Each file with the name imported from it; the rest of the file does not count.
     """
     imported: list[tuple[Path, str]] = []
     texts = list(codes)
-    for text in texts:  # it grows under way
+    for text in texts:  # the list grows during the loop
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ckaudit.lab."):
                 other = (HERE / (node.module or "").removeprefix("ckaudit.lab.").replace(".", "/")).with_suffix(".py")
@@ -200,7 +200,7 @@ def helpers(codes: Sequence[str], known: Sequence[Path]) -> list[tuple[Path, str
 
 
 def _used(body: Sequence[ast.stmt], name: str) -> Iterator[ast.stmt]:
-    """Yield the statements of a module that a class needs, with no more names in its imports than are used."""
+    """Yield the statements of a module that a class needs, with imports reduced to the used names."""
     own = {defined: statement for statement in body for defined in _defined(statement)}
     used, waiting = set[str](), [name]
     while waiting:
@@ -225,7 +225,7 @@ def _used_imports(body: Sequence[ast.stmt], used: frozenset[str] | set[str]) -> 
 
 
 def _checks_types(body: Sequence[ast.stmt], used: frozenset[str] | set[str]) -> bool:
-    """Tell whether a name that is used is imported for the type checker alone."""
+    """Tell whether a used name is imported for the type checker only."""
     inside = (alias for node in body if isinstance(node, ast.If) for statement in node.body for alias in statement.names)  # type: ignore[attr-defined]
     return any((alias.asname or alias.name) in used for alias in inside)
 
@@ -242,7 +242,7 @@ def _defined(statement: ast.stmt) -> set[str]:
 
 
 def _names(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement uses, those in the quotes of an annotation as well."""
+    """Return the names that a statement uses, including those in quoted annotations."""
     names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
     quoted = [node.value for node in ast.walk(statement) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return names.union(*(re.findall(r"\w+", text) for text in quoted if re.fullmatch(r"[\w.\[\], |]+", text)))

@@ -1,4 +1,4 @@
-"""What a fault or a control does to a training: the moments at which it may step in."""
+"""The base of faults and controls: the points of a training at which a change can act."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 class Change:
-    """One change to a healthy training. Each method is a moment of it, and does nothing unless overridden.
+    """One change to a healthy training. Each method is a point of the training, and changes nothing unless overridden.
 
     Attributes:
-        onset: First step at which the change acts; 0: from the first weights on.
-        strength: How strong it is, in the unit that its docstring says.
+        onset: First step at which the change acts; 0: from the initial weights on.
+        strength: Strength of the change, in the unit that its docstring states.
     """
 
     def __init__(self, onset: int = 0, strength: float = 1.0) -> None:
@@ -25,21 +25,21 @@ class Change:
         self.strength = strength
 
     def plan(self, plan: Plan) -> Plan:
-        """Change what is trained, before anything is built."""
+        """Change the plan, before anything is built."""
         return plan
 
     def model(self, model: "nn.Module") -> None:
-        """Change the model when it is built, before the optimizer knows it."""
+        """Change the model when it is built, before the optimizer gets it."""
 
     def trained(self, model: "nn.Module") -> "list[nn.Parameter]":
-        """Return the parameters that the optimizer is given."""
+        """Return the parameters for the optimizer."""
         return list(model.parameters())
 
     def begin(self, training: "Training") -> None:
         """Change anything before a step; `training.step` is its number."""
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
-        """Change a batch when it comes from the loader; `training.step` is the step it is for."""
+        """Change a batch from the loader; `training.step` is the step it is for."""
         return batch
 
     def rate(self, training: "Training", rate: float) -> float:
@@ -51,11 +51,11 @@ class Change:
         return training.task.loss(logits, batch)
 
     def backward(self, training: "Training", loss: "Tensor") -> None:
-        """Compute the gradients of the loss, scaled as the training has it."""
+        """Compute the gradients of the scaled loss."""
         loss.backward()
 
     def zero(self, training: "Training") -> None:
-        """Clear the gradients of the step before."""
+        """Clear the gradients of the last step."""
         training.optimizer.zero_grad()
 
     def gradients(self, training: "Training") -> None:
@@ -73,27 +73,27 @@ class Change:
         """Change anything after an update, before the recorder sees the weights."""
 
     def evaluate(self, training: "Training") -> dict[str, float]:
-        """Return what an evaluation gives, by catalogue names."""
+        """Return the values of an evaluation, by catalogue name."""
         return training.evaluate()
 
     def shown_loss(self, training: "Training", loss: "Tensor") -> "Tensor | float":
-        """Change the loss that is handed to the recorder."""
+        """Change the loss that is passed to the recorder."""
         return loss
 
     def log(self, training: "Training", values: dict[str, Any]) -> dict[str, Any]:
-        """Change what else is handed to the recorder at the end of a step."""
+        """Change the other values that are passed to the recorder at the end of a step."""
         return values
 
     def save(self, training: "Training") -> dict[str, Any]:
-        """Return what is saved when the training stops."""
+        """Return the state that is saved when the training stops."""
         return training.save()
 
     def restore(self, training: "Training", saved: dict[str, Any]) -> None:
-        """Take a training up from what was saved."""
+        """Resume a training from its saved state."""
         training.restore(saved)
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Change what the training tells the recorder of itself."""
+        """Change the facts that the training passes to the recorder."""
         return facts
 
     def finished(self, folder: Path) -> None:

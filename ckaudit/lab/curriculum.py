@@ -1,4 +1,4 @@
-"""Runs the experiments of the curriculum, audits each training, and writes a page on what differs."""
+"""Runs the experiments of the curriculum, audits each training, and writes a page on the differences."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -21,12 +21,12 @@ from ckaudit.lab.training_spec import setting
 from ckaudit.run.run import Grids
 from ckaudit.run.series import Floats, Series
 
-# The page of an experiment, in Markdown: what was changed, what the audit says, and the numbers at fixed steps.
+# The page of an experiment, in Markdown: the changes, the results of the audit, and numbers at fixed steps.
 SHADES = " .:-=+*#%@"
 
 
 class Arm(Struct, frozen=True, kw_only=True):
-    """One training of an experiment and what the audit says of it."""
+    """One training of an experiment, and its audit."""
 
     name: str
     change: Change
@@ -35,7 +35,7 @@ class Arm(Struct, frozen=True, kw_only=True):
 
 
 def page(experiment: Experiment, arms: Sequence[Arm]) -> str:
-    """Return the page of an experiment that was carried out."""
+    """Return the page of a completed experiment."""
     story = experiment.story.removeprefix(experiment.title).strip()
     lines = [f"# {experiment.id}: {experiment.title.rstrip('.')}", "", story, "", "## What was changed", ""]
     lines += _table(["arm", "change"], [[arm.name, change_text(arm.change)] for arm in arms])
@@ -53,7 +53,7 @@ def page(experiment: Experiment, arms: Sequence[Arm]) -> str:
 
 
 def change_text(change: Change) -> str:
-    """Return what a change does, in its own words with its own numbers."""
+    """Return the description of a change from its docstring, with its actual numbers."""
     if type(change) is Change:
         return "nothing"
     first = cleandoc(type(change).__doc__ or "").partition("\n")[0]
@@ -61,12 +61,12 @@ def change_text(change: Change) -> str:
 
 
 def is_map(look: str) -> bool:
-    """Return whether an experiment looks at sampled matrices, by their path in a checkpoint, and not at a metric."""
+    """Return whether an experiment shows sampled matrices, by their path in a checkpoint, and not a metric."""
     return ".*." in look and "/" not in look
 
 
 def _numbers(look: str, steps: Sequence[int], measured: Mapping[str, Mapping[str, MeasuredMetric]]) -> Iterator[str]:
-    """Draw one metric: a row for each arm and label, a column for each step at which any arm has a value."""
+    """Yield the table of one metric: a row for each arm and label, a column for each step at which any arm has a value."""
     name, _, pattern = look.partition("/")
     arms = [(arm, metrics[name]) for arm, metrics in measured.items() if name in metrics]
     if not arms:
@@ -91,9 +91,9 @@ def _rows(series: Series, pattern: str, steps: Sequence[int]) -> Iterator[tuple[
 
 
 def chosen(series: Series, pattern: str, *, max_columns: int = 8) -> list[int]:
-    """Return the columns shown: all that fit the pattern, or some of them where there are more than `max_columns`.
+    """Return the displayed columns: all that match the pattern, or a selection if there are more than `max_columns`.
 
-    Of labels that are counted, such as blocks, every so many; of others the lowest and the highest at the last step.
+    Of numbered labels, such as blocks, evenly spaced ones are selected; of others the lowest and the highest at the last step.
     """
     columns = [index for index, label in enumerate(series.labels) if fnmatchcase(label, pattern or "*")]
     if len(columns) <= max_columns:
@@ -110,7 +110,7 @@ def _unit(measured: MeasuredMetric) -> str:
 
 
 def _maps(look: str, arms: Sequence[Arm]) -> Iterator[str]:
-    """Draw the matrices of the last step that has any, layer by layer, heads side by side."""
+    """Yield the matrices of the last step that has any, layer by layer, with heads side by side."""
     yield from (f"### {look.rpartition('.')[2]}", "")
     for arm in arms:
         grids = open_run(arm.folder, reads=frozenset({look})).grids.get(look, Grids())
@@ -121,14 +121,14 @@ def _maps(look: str, arms: Sequence[Arm]) -> Iterator[str]:
 
 
 def side_by_side(heads: Floats, *, size: int = 16) -> list[str]:
-    """Draw maps (H, r, c) beside each other in shades, darker for more; each is pooled to at most `size` rows and columns."""
+    """Return maps (H, r, c) side by side in shades, darker for more; each is pooled to at most `size` rows and columns."""
     pooled = [_pooled(head, size) for head in heads]
     drawn = [[_shaded(row, head.max()) for row in head] for head in pooled]
     return [" | ".join(rows).rstrip() for rows in zip(*drawn, strict=True)]
 
 
 def _pooled(head: Floats, size: int) -> Floats:
-    """Return the means of squares of a map, (r, c) to at most (size, size)."""
+    """Return the means of square blocks of a map, (r, c) to at most (size, size)."""
     step = max(1, -(-max(head.shape) // size))
     rows, columns = (np.arange(0, length, step) for length in head.shape)
     sums = np.add.reduceat(np.add.reduceat(head, rows, axis=0), columns, axis=1)
@@ -137,7 +137,7 @@ def _pooled(head: Floats, size: int) -> Floats:
 
 
 def _shaded(row: Floats, top: float) -> str:
-    """Return a row in shades of the root of each value over the largest one, so that small values are seen too."""
+    """Return a row in shades, by the square root of each value over the maximum, so that small values are visible."""
     return "".join(SHADES[round((value / top) ** 0.5 * (len(SHADES) - 1))] if top > 0 else SHADES[0] for value in row)
 
 
@@ -147,7 +147,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 class Study(Struct, frozen=True):
-    """One experiment carried out: its trainings, and the page about them."""
+    """One completed experiment: its trainings, and its page."""
 
     experiment: Experiment
     arms: tuple[Arm, ...]
@@ -155,16 +155,16 @@ class Study(Struct, frozen=True):
 
 
 def short(family: Family, *, seed: int = 0, steps: int = 125) -> Plan:
-    """Return the healthy training that arms change: that of the lab with fewer steps and half of its batch."""
+    """Return the healthy training that the arms change: that of the lab with fewer steps and half the batch."""
     plan = setting(family, seed)
     return replace(plan, steps=steps, data=replace(plan.data, batch_size=plan.data.batch_size // 2, held_rows=64))
 
 
 def studies(chosen: Iterable[Experiment], folder: Path) -> Iterator[Study]:
-    """Carry experiments out one after the other: train every arm, audit it, and write the page about them.
+    """Run experiments one after the other: train and audit every arm, and write the page.
 
-    The page of an experiment is `folder`/<its name>.md, its arms are `folder`/<its name>/<arm>. The training that nothing is
-    changed of is in `folder`/healthy/<family>, and carried out once for all experiments that compare with it.
+    The page of an experiment is `folder`/<its name>.md, its arms are `folder`/<its name>/<arm>. The unchanged training is in
+    `folder`/healthy/<family>, and runs once for all experiments that compare with it.
 
     Raises:
         FileExistsError: If `blocking_path` finds one.
@@ -178,10 +178,10 @@ def studies(chosen: Iterable[Experiment], folder: Path) -> Iterator[Study]:
 
 
 def blocking_path(chosen: Iterable[Experiment], folder: Path) -> Path | None:
-    """Return what experiments must not write over or beside; None: nothing, for all that is there are other experiments.
+    """Return a path that keeps experiments from being written; None: the folder contains nothing but other experiments.
 
     Args:
-        chosen: The experiments that are to be carried out.
+        chosen: The experiments to run.
         folder: An existing folder for them.
     """
     others = experiments().keys() - {experiment.name for experiment in chosen}
@@ -196,12 +196,12 @@ def blocking_path(chosen: Iterable[Experiment], folder: Path) -> Path | None:
 
 
 def is_healthy(change: Change) -> bool:
-    """Tell whether an arm is the training that nothing is changed of."""
+    """Tell whether an arm is the unchanged training."""
     return type(change) is Change
 
 
 def is_complete(place: Path) -> bool:
-    """Tell whether a training was carried out here, to its end."""
+    """Tell whether a folder contains a completed training."""
     from ckaudit.run.read import read_run
 
     try:
@@ -229,7 +229,7 @@ def trained(family: Family, change: Change, place: Path) -> None:
 
 
 def audited(name: str, change: Change, place: Path) -> Arm:
-    """Return an arm that was trained, with what the audit says of it."""
+    """Return a trained arm with its audit."""
     from ckaudit.audit import triage
 
     return Arm(name=name, change=change, folder=place, report=triage(place))

@@ -1,7 +1,7 @@
-"""The words of the lab's labels: every cause that a fault can have, and every rule that can see one.
+"""The vocabulary of the lab's labels: every cause that a fault can have, and every rule that can detect one.
 
-They were written down before most of the causes and rules that bear these names. A label that turns out to be wrong is
-changed here, with the reason in the commit, never bent to what the auditor says.
+They were written before most of the causes and rules with these names. A wrong label is corrected here, with the reason in the
+commit, and never adapted to the auditor's results.
 """
 
 TRUTHS = {
@@ -99,7 +99,7 @@ TRUTHS = {
 }
 
 SYMPTOMS = {
-    # of one number
+    # scalars
     "nonfinite_values": "Loss, gradients, weights or outputs are not finite.",
     "loss_spike": "The loss stands out of its noise.",
     "loss_not_falling": "The loss does not fall, or has stopped far too high.",
@@ -129,7 +129,7 @@ SYMPTOMS = {
     "noise_scale_jump": "The gradient noise scale changes in one jump.",
     "curvature_jump": "The curvature of the loss rises in one jump.",
     "gradient_noise_too_high": "Updates are long, and made of a few rows.",
-    # of tensors
+    # tensors
     "vanishing_gradient": "The gradient shrinks on its way back to a block.",
     "dead_parameter": "A trainable tensor gets no gradient.",
     "zero_gradients": "A growing share of gradient elements is exactly zero.",
@@ -153,7 +153,7 @@ SYMPTOMS = {
     "dropout_rate_high": "Dropout removes more than it leaves.",
     "parameter_count_changed": "The tensors are not those that were there before.",
     "embedding_not_tied": "Embedding and head are two matrices, and the configuration says that they are one.",
-    # of outputs and attention
+    # outputs and attention
     "dead_units": "Units never fire.",
     "activation_drift": "Outputs of a module grow, shrink or hold outliers.",
     "saturated_units": "Outputs of an activation function sit at its ends.",
@@ -166,7 +166,7 @@ SYMPTOMS = {
     "tokens_stand_still": "Steps are taken and no token is counted.",
     "update_size_changed": "An update is made of more or fewer tokens than before.",
     "dropped_tokens": "Experts drop tokens.",
-    # of data
+    # data
     "target_misalignment": "Targets are not the inputs shifted by one.",
     "target_equals_input": "Targets are the inputs.",
     "batches_of_one_kind": "Each batch holds targets of one kind.",
@@ -188,7 +188,7 @@ SYMPTOMS = {
     "toxicity_rising": "The model's own words become more toxic.",
     "memorization_rising": "The model recites more and more of its training data.",
     "slice_gap_off": "The hard slice costs more, or less, against the easy one than it should.",
-    # of schedule and numerics
+    # schedule and numerics
     "schedule_off_plan": "The learning rate is not the planned one.",
     "learning_rate_zero": "The learning rate is zero while the training goes on.",
     "learning_rate_jump": "The learning rate jumps.",
@@ -197,7 +197,7 @@ SYMPTOMS = {
     "dtype_changed": "Tensors change their precision.",
     "optimizer_state_reset": "The optimizer forgets what it knew.",
     "seam_jump": "Loss or weights differ on the two sides of a resume.",
-    # of time
+    # time
     "slow_input": "A large part of a step is spent waiting for data.",
     "step_time_jump": "Steps take longer from some step on.",
     "straggler": "One rank is slower than the others.",
@@ -217,7 +217,7 @@ SYMPTOMS = {
     "replay_differs": "The same steps from the same state do not give the same numbers again.",
     "parity_broken": "The implementation does not compute what its reference computes.",
     "impossible_value": "A number lies outside what is possible.",
-    # of files
+    # files
     "contradicted_claim": "A logged number is not what the run's own raw numbers give.",
     "hidden_nonfinite": "The log is clean where other numbers are not finite.",
     "contract_violation": "A file is not what the contract says: see `validate`.",

@@ -1,4 +1,4 @@
-"""What one training is, as plain data: model, corpus, optimizer, schedule and length."""
+"""The specification of one training as plain data: model, corpus, optimizer, schedule and length."""
 
 import math
 from typing import Literal
@@ -20,14 +20,14 @@ class Gpt(Struct, frozen=True, kw_only=True):
         hidden: Hidden units of each MLP; with experts, of each expert.
         norm: Root-mean-square or layer norm.
         positions: A learned table, or rotations of queries and keys.
-        activation: Of the MLP; "swiglu" has a gate.
+        activation: Activation of the MLP; "swiglu" has a gate.
         qk_norm: Norm queries and keys of each head.
         tied: One matrix for embedding and head.
-        dropout: Share of elements dropped behind attention and MLP.
+        dropout: Share of elements dropped after attention and MLP.
         experts: Experts of a Switch layer in place of each MLP; 0: a plain MLP.
         capacity: Tokens that an expert takes, over its fair share.
         fused: Attention by `scaled_dot_product_attention`; otherwise its logits and probabilities are outputs of modules.
-        init_std: Spread of the initial weights.
+        init_std: Standard deviation of the initial weights.
     """
 
     width: int = 48
@@ -82,17 +82,17 @@ Model = Gpt | Llama | Lstm | Mlp | Cnn
 
 
 class Data(Struct, frozen=True, kw_only=True):
-    """Where batches come from.
+    """The source of batches.
 
     Attributes:
         corpus: Name of a corpus; see `corpora`.
-        tokens: What a text is cut into.
+        tokens: Kind of tokens of a text.
         batch_size: Rows of a batch.
         length: Tokens of a row.
-        rows: Distinct training rows, gone through in epochs; None: new ones for ever.
+        rows: Distinct training rows, repeated in epochs; None: always new ones.
         shares: Share of each source in a batch, by name; empty: the corpus's own.
         held_rows: Rows of the held-out set.
-        held_apart: Whether training never sees what is held out.
+        held_apart: Whether training never sees the held-out rows.
     """
 
     corpus: str = "verbs"
@@ -106,15 +106,15 @@ class Data(Struct, frozen=True, kw_only=True):
 
 
 class Optimizer(Struct, frozen=True, kw_only=True):
-    """How weights are moved.
+    """The optimizer and its settings.
 
     Attributes:
         kind: AdamW, or SGD with momentum.
         peak: Highest learning rate.
         betas: Decay of AdamW's moments; the first is SGD's momentum.
-        eps: AdamW's denominator beside the root of the second moment.
+        eps: AdamW's epsilon, added to the root of the second moment.
         weight_decay: Decoupled for AdamW.
-        clip: Largest global gradient norm let through; None: no limit.
+        clip: Maximum global gradient norm; None: no clipping.
     """
 
     kind: Literal["adamw", "sgd"] = "adamw"
@@ -126,15 +126,15 @@ class Optimizer(Struct, frozen=True, kw_only=True):
 
 
 class Schedule(Struct, frozen=True, kw_only=True):
-    """The learning rate over its peak, by step.
+    """The learning rate relative to its peak, by step.
 
     Attributes:
-        shape: How it goes on after the warm-up: down on a cosine or a line, "constant", a "plateau" with a steep end (WSD),
-            down in "stairs", or on a cosine that "restarts".
+        shape: Course after the warm-up: a cosine or a line down, "constant", a "plateau" with a steep end (WSD), down in
+            "stairs", or a cosine that "restarts".
         warmup: Steps of linear warm-up.
-        final: Where it ends, over the peak.
-        tail: Share of the steps in which a plateau comes down.
-        periods: Stairs, or cosines between restarts.
+        final: Final value, relative to the peak.
+        tail: Share of the steps in which a plateau falls.
+        periods: Number of stairs, or of cosines.
     """
 
     shape: Shape = "cosine"
@@ -144,7 +144,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     periods: int = 3
 
     def factor(self, step: int, steps: int) -> float:
-        """Return the learning rate of `step`, counted from 1, over the peak.
+        """Return the learning rate of `step`, counted from 1, relative to the peak.
 
         >>> plan = Schedule(shape="linear", warmup=10, final=0.0)
         >>> [plan.factor(step, 110) for step in (1, 10, 60, 110)]
@@ -156,7 +156,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         return self.final + (1 - self.final) * self._height(done)
 
     def _height(self, done: float) -> float:
-        """Return the height between end and peak, 0 to 1, when a share of the schedule is done."""
+        """Return the height between end and peak, 0 to 1, at a share of the schedule."""
         before_end = min(done, 1 - 1e-9)  # the last step belongs to the last period
         match self.shape:
             case "linear":
@@ -173,21 +173,21 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """One training; the defaults make a healthy one.
+    """One training; the defaults are healthy.
 
     Attributes:
-        model: What is trained.
-        data: What on.
-        optimizer: How.
-        schedule: With which learning rates.
+        model: The model.
+        data: The data.
+        optimizer: The optimizer.
+        schedule: The learning-rate schedule.
         steps: Steps of the schedule.
         stop: Last step trained; None: all.
         seed: Seed of weights and batches.
-        accumulate: Batches of one update.
-        precision: Of the forward pass; float16 with a loss scaler.
+        accumulate: Number of batches per update.
+        precision: Precision of the forward pass; float16 with a loss scaler.
         ranks: Processes that train one model together.
         eval_every: Steps between evaluations.
-        resume_at: Step after which the training is stopped and taken up again from what it saved.
+        resume_at: Step after which the training is stopped and resumed from its saved state.
     """
 
     model: Model = Gpt()

@@ -1,4 +1,4 @@
-"""A recipe becomes a run folder, or a recording in the cache: many at a time, each in a process of its own."""
+"""Records recipes to run folders, or to the cache: many at a time, each in its own process."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,20 +28,20 @@ def record(
     grids: GridEncoding = "q8",
     on_step: Callable[[int], object] = lambda _: None,
 ) -> None:
-    """Train and record into a folder that is empty or not there; what is written holds nothing of the label.
+    """Train and record into an empty or new folder; the files contain nothing of the label.
 
-    Each rank has one thread, so that its numbers do not depend on how many processors there are.
+    Each rank has one thread, so that its numbers do not depend on the number of CPUs.
 
     Args:
-        recipe: What is trained.
+        recipe: The training.
         folder: The run folder.
-        stop: Last step, where the plan goes so far; None: as planned.
-        grids: How sampled weights and attention are written; "none" is small, and no verdict rests on them.
+        stop: Last step, if the plan goes that far; None: as planned.
+        grids: Encoding of sampled weights and attention; "none" saves space, and no verdict depends on them.
         on_step: Called after each step.
 
     Raises:
         UsageError: If a library is missing.
-        CkauditError: If nothing could be written.
+        CkauditError: If the recording could not be written.
     """
     need("torch", "torch")
     if recipe.family == "llama":
@@ -58,14 +58,14 @@ def record(
 
 @contextmanager
 def recorded(folder: Path) -> Iterator[None]:
-    """Check after a training that its recorder, which never stops one, could write into the folder.
+    """Check after a training that its recorder, which never raises, could write to the folder.
 
     Raises:
         CkauditError: If it could not.
     """
     try:
         yield
-    except OSError:  # a change that finishes the files finds none
+    except OSError:  # a change to the finished files finds none
         _check_written(folder)
         raise
     _check_written(folder)
@@ -82,11 +82,11 @@ def clear(folder: Path, *, force: bool) -> None:
     """Make room for a run.
 
     Args:
-        folder: Where it is to go.
-        force: Delete the files of a run that is there.
+        folder: The run folder.
+        force: Delete the files of an existing run.
 
     Raises:
-        UsageError: If something else is there, a run that may not be deleted, or a place that cannot be written.
+        UsageError: If the folder contains something else or a run that may not be deleted, or is not writable.
     """
     with within_reach(folder):
         if folder.exists() and not folder.is_dir():
@@ -102,14 +102,14 @@ def clear(folder: Path, *, force: bool) -> None:
 
 
 def writable(folder: Path, *, option: str = "--out") -> None:
-    """Make a folder where there is none, and try a file in it, so that no training is for nothing.
+    """Create a folder if necessary, and test that it is writable, so that no training is in vain.
 
     Args:
         folder: The folder.
-        option: What it was named with.
+        option: Option that named it.
 
     Raises:
-        UsageError: If it cannot be made or written into.
+        UsageError: If it cannot be created or written to.
     """
     from tempfile import TemporaryFile
 
@@ -121,7 +121,7 @@ def writable(folder: Path, *, option: str = "--out") -> None:
 
 @contextmanager
 def within_reach(folder: Path, aim: str = "write into", *, option: str = "--out") -> Iterator[None]:
-    """Raise `UsageError` where the system refuses a folder; `aim` says in words what it was to be used for."""
+    """Raise `UsageError` if the system refuses a folder; `aim` describes its intended use."""
     try:
         yield
     except OSError as error:
@@ -135,11 +135,11 @@ def _is_of_a_run(file: Path) -> bool:
 
 
 def need(library: str, extra: str) -> None:
-    """Raise `UsageError` where a library is not installed.
+    """Raise `UsageError` if a library is not installed.
 
     Args:
-        library: Its name.
-        extra: The extra of our package that brings it.
+        library: Name of the library.
+        extra: The extra of our package that installs it.
     """
     from importlib.util import find_spec
 
@@ -147,15 +147,15 @@ def need(library: str, extra: str) -> None:
         raise UsageError(f"the lab trains with {library}, which is not installed", hint=install_command(extra))
 
 
-# Many trainings into the cache, each in a process of its own, so that one that fails or is killed costs only itself.
+# Many trainings into the cache, each in its own process, so that one that fails or is killed costs only itself.
 class FinishedTraining(Struct, frozen=True, kw_only=True):
-    """What became of one training.
+    """The result of one training.
 
     Attributes:
         name: Its name.
         seed: Its seed.
-        seconds: How long it took.
-        size: Of its file in bytes; 0: there is none.
+        seconds: Duration of the training.
+        size: Size of its file in bytes; 0: there is none.
         error: Why there is none; empty: there is.
     """
 
@@ -167,7 +167,7 @@ class FinishedTraining(Struct, frozen=True, kw_only=True):
 
 
 class RunningTraining(Struct):
-    """A process at work."""
+    """A running process."""
 
     name: str
     seed: int
@@ -179,12 +179,12 @@ class RunningTraining(Struct):
 def gather(
     recipes: Sequence[Recipe], cache: Path, *, jobs: int = 2, on_done: Callable[[FinishedTraining], object]
 ) -> list[FinishedTraining]:
-    """Train and keep every recipe.
+    """Train every recipe, and keep the recordings.
 
     Args:
-        recipes: What is trained.
-        cache: Where recordings are kept.
-        jobs: Processes at a time.
+        recipes: The trainings.
+        cache: Folder of recordings.
+        jobs: Number of processes.
         on_done: Called after each training.
     """
     from multiprocessing.connection import wait
@@ -222,7 +222,7 @@ def _start(what: Recipe, cache: Path) -> RunningTraining:
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(what.name, what.seed, cache, theirs))
     process.start()
-    theirs.close()  # so that the end of the process is the end of the pipe
+    theirs.close()  # so that the pipe ends with the process
     return RunningTraining(what.name, what.seed, process, ours, monotonic())
 
 
@@ -233,21 +233,21 @@ def _work(name: str, seed: int, cache: Path, answer: "Connection") -> None:
 
     for stop in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stop, _leave)
-    os.nice(10)  # hours of training leave the machine usable
+    os.nice(10)  # hours of training should leave the machine usable
     try:
         result = (record_into_cache(name, seed, cache), "")
     except Exception as error:  # noqa: BLE001  whatever a training dies of is told, and the others go on
         result = (0, f"{type(error).__name__}: {error}")
-    with suppress(BrokenPipeError):  # who asked may be gone; what was trained is kept
+    with suppress(BrokenPipeError):  # the parent may be gone; the recording is kept
         answer.send(result)
 
 
 def _leave(number: int, _frame: object) -> None:
-    """Leave without a word, but not without tidying up."""
+    """Exit silently, but clean up."""
     import logging
     import sys
 
-    logging.disable()  # the recorder would tell that its folder has gone
+    logging.disable()  # the recorder would report that its folder has vanished
     sys.exit(128 + number)
 
 

@@ -1,4 +1,4 @@
-"""What the lab can train: faults with their truth, healthy controls, and the experiments of the curriculum."""
+"""The catalogue of the lab: faults with their truth, healthy controls, and the experiments of the curriculum."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -14,7 +14,7 @@ Group = Literal["optimization", "code", "initialization", "model", "data", "nume
 
 
 class FaultStrength(Struct, frozen=True):
-    """How a change is made in one split: from which step on, and how strongly."""
+    """How a change is made in one split: its onset and strength."""
 
     onset: int = 0
     strength: float = 1.0
@@ -28,17 +28,17 @@ class Fault(Struct, frozen=True, kw_only=True):
         title: The docstring's first sentence.
         story: The whole docstring: how it is injected and what it should show.
         change: Makes the fault.
-        group: What kind of mistake it is.
+        group: Kind of the mistake.
         truth: The cause, one of `TRUTHS`.
         acceptable: At most two other causes that a good engineer might name.
         symptoms: Rules, of `SYMPTOMS`, one of which must find it at or after the onset.
-        consequences: Further rules that may find what follows from it.
-        place: Patterns of tensors, modules or layers one of which must be named; empty: there is no place.
-        dev: How it is made in the runs that thresholds are tuned on.
-        test: How it is made in the runs that are only scored.
-        detectable: Steps after the onset when it can first be seen.
-        family: The kind of model it is shown on.
-        harmless: Whether it has no consequence, so that a note is all it deserves.
+        consequences: Further rules that may find its consequences.
+        place: Patterns of tensors, modules or layers, one of which must be named; empty: there is no place.
+        dev: How it is made in the runs for tuning thresholds.
+        test: How it is made in the runs for scoring only.
+        detectable: Steps after the onset from which on it is detectable.
+        family: The kind of model.
+        harmless: Whether it is harmless, so that it deserves only a note.
     """
 
     name: str
@@ -65,9 +65,9 @@ class Control(Struct, frozen=True, kw_only=True):
         name: Name of its class, in words_with_underscores.
         title: The docstring's first sentence.
         story: The whole docstring: what makes it look ill, and why it is not.
-        change: Makes it.
-        family: The kind of model it is shown on.
-        expected: Rules that may find something here and be right.
+        change: Makes the control.
+        family: The kind of model.
+        expected: Rules that may rightly have findings here.
     """
 
     name: str
@@ -79,10 +79,10 @@ class Control(Struct, frozen=True, kw_only=True):
 
 
 class Experiment(Struct, frozen=True, kw_only=True):
-    """One experiment of the curriculum: a few trainings that differ in one thing, and what to look at.
+    """One experiment of the curriculum: a few trainings that differ in one thing, and the metrics to compare.
 
     Attributes:
-        name: Its name.
+        name: Name of the experiment.
         id: EXP-1 to EXP-12.
         title: The docstring's first sentence.
         story: The whole docstring.
@@ -122,7 +122,7 @@ def fault(
     family: Family = "gpt",
     harmless: bool = False,
 ) -> Callable[[type[Change]], type[Change]]:
-    """Enter a change into the catalogue of faults under a name; see `Fault` for what is said of it."""
+    """Add a change to the catalogue of faults under a name; see `Fault` for the arguments."""
     _check_words(truth, acceptable, symptoms + consequences)
 
     def enter(change: type[Change]) -> type[Change]:
@@ -151,7 +151,7 @@ def fault(
 
 
 def control(name: str, *, family: Family = "gpt", expected: tuple[str, ...] = ()) -> Callable[[type[Change]], type[Change]]:
-    """Enter a change into the catalogue of healthy trainings that look ill under a name; see `Control`."""
+    """Add a change to the catalogue of healthy trainings that look ill under a name; see `Control`."""
     _check_words(None, (), expected)
 
     def enter(change: type[Change]) -> type[Change]:
@@ -169,7 +169,7 @@ def experiment(
     steps: tuple[int, ...] = (1, 10, 30, 50, 100, 125),
     family: Family = "gpt",
 ) -> Callable[[Callable[[], Mapping[str, Change]]], Experiment]:
-    """Enter a function that returns the arms of an experiment into the curriculum; see `Experiment`."""
+    """Add a function that returns the arms of an experiment to the curriculum; see `Experiment`."""
 
     def enter(arms: Callable[[], Mapping[str, Change]]) -> Experiment:
         title, story = _read(arms)

@@ -1,4 +1,4 @@
-"""The training loop of the lab: a plan carried out, a change stepping in at its moments, the recorder looking on."""
+"""The training loop of the lab: it executes a plan, with a change acting at its points and the recorder attached."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -26,22 +26,22 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Training:
-    """One training under way; a change reads and replaces what it needs.
+    """One running training; a change reads and replaces its parts.
 
     Attributes:
-        plan: What is trained, the change included.
-        change: What steps in.
-        task: What the model is to do.
-        corpus: Where batches come from.
+        plan: The plan, including the change.
+        change: The change.
+        task: The task of the model.
+        corpus: The source of batches.
         model: The model, without a wrapper.
         optimizer: The optimizer.
         scaler: The loss scaler, in float16 only.
-        recorder: What writes the run folder.
-        precision: Of the forward pass; a change may switch it.
-        step: The step under way, counted from 1.
-        tokens: Targets seen.
-        rank: Which of `plan.ranks` processes this is.
-        grids: How sampled weights and attention are recorded.
+        recorder: Writes the run folder.
+        precision: Precision of the forward pass; a change may switch it.
+        step: The current step, counted from 1.
+        tokens: Number of targets seen.
+        rank: Rank of this process among `plan.ranks`.
+        grids: Encoding of sampled weights and attention.
     """
 
     def __init__(self, plan: Plan, change: Change, folder: Path, *, rank: int = 0, grids: GridEncoding = "q8") -> None:
@@ -55,7 +55,7 @@ class Training:
         self._build()
 
     def run(self, *, on_step: Callable[[int], object] = lambda _: None) -> None:
-        """Train to the end and close the recorder, also where something stops the training."""
+        """Train to the end and close the recorder, even if the training fails."""
         last = self.plan.last
         try:
             while self.step < last:
@@ -68,12 +68,12 @@ class Training:
             self.recorder.close()
 
     def clip(self) -> None:
-        """Clip as the plan says."""
+        """Clip by the plan."""
         if self.plan.optimizer.clip is not None:
             clip_grad_norm_(self.model.parameters(), self.plan.optimizer.clip)
 
     def update(self) -> None:
-        """Take the optimizer's step, through the scaler where there is one."""
+        """Take the optimizer's step, through the scaler if there is one."""
         if self.scaler is None:
             self.optimizer.step()
         else:
@@ -88,14 +88,14 @@ class Training:
         return values
 
     def save(self) -> dict[str, Any]:
-        """Return all that is needed to go on as if nothing had happened."""
+        """Return the complete state for a resume."""
         state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "step": self.step}
         if self.scaler is not None:
             state["scaler"] = self.scaler.state_dict()
         return deepcopy(state)
 
     def restore(self, saved: dict[str, Any]) -> None:
-        """Take over what was saved."""
+        """Restore the saved state."""
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.step = saved["step"]
@@ -103,7 +103,7 @@ class Training:
             self.scaler.load_state_dict(saved["scaler"])
 
     def casting(self) -> AbstractContextManager[Any]:
-        """Return the context of a forward pass in the precision of the moment."""
+        """Return the context of a forward pass in the current precision."""
         kind = DTYPES.get(self.precision)
         return nullcontext() if kind is None else torch.autocast("cpu", dtype=kind)
 
@@ -157,7 +157,7 @@ class Training:
         self._tell(loss, batch)
 
     def _passes(self) -> tuple[Tensor, Batch]:
-        """Go forward and back over the parts of an update; the loss is their mean, the batch the last part."""
+        """Run the passes over the parts of an update; the loss is their mean, the batch the last part."""
         parts, losses = self.plan.accumulate * self.plan.ranks, []
         for index in range(self.plan.accumulate):
             part = index * self.plan.ranks + self.rank
@@ -184,7 +184,7 @@ class Training:
     def _stop_and_resume(self) -> None:
         saved = self.change.save(self)
         self.recorder.close()
-        torch.manual_seed(self.plan.seed + 1)  # a new process draws other numbers
+        torch.manual_seed(self.plan.seed + 1)  # a new process draws other random numbers
         self.model = build(self.plan.model, vocabulary=self.corpus.vocabulary, length=self.plan.data.length)
         self.change.model(self.model)
         self.wrapped, self.optimizer = self._wrap(self.model), self._optimizer()
@@ -192,14 +192,14 @@ class Training:
         self.recorder = self._record(start_step=self.step)
 
 
-# What a training tells the recorder of itself: what a careful user would say, and nothing of the change.
+# The facts that a training passes to the recorder: those of a careful user, and nothing about the change.
 def facts(plan: Plan, corpus: Corpus, *, every: int = 25) -> dict[str, Any]:
     """Return the facts of `run.json`: seed, vocabulary, length, clipping limit and the schedule that is planned.
 
     Args:
         plan: The training.
-        corpus: Where its batches come from.
-        every: Steps between two points of the planned learning rate, which straight lines join.
+        corpus: The source of its batches.
+        every: Steps between two points of the planned learning rate, which is linear between them.
     """
     bends = {step for step in range(2, plan.steps) if _bends(plan, step)}
     knots = sorted({1, max(1, plan.schedule.warmup), *range(every, plan.steps + 1, every), *bends, plan.steps})
@@ -217,21 +217,21 @@ def facts(plan: Plan, corpus: Corpus, *, every: int = 25) -> dict[str, Any]:
 
 
 def _bends(plan: Plan, step: int, *, min_bend: float = 0.002) -> bool:
-    """Whether the learning rate has a corner or a jump at a step: a second difference of `min_bend` of its peak."""
+    """Whether the learning rate has a corner or a jump at a step: a second difference of at least `min_bend` of its peak."""
     return abs(plan.rate(step + 1) - 2 * plan.rate(step) + plan.rate(step - 1)) > min_bend * plan.optimizer.peak
 
 
-# Trainings of several ranks: one process each, that exchange gradients over gloo.
+# Trainings on several ranks: one process each, with gradients exchanged over gloo.
 def train(
     plan: Plan, change: Change, folder: Path, *, grids: GridEncoding = "q8", on_step: Callable[[int], object] = lambda _: None
 ) -> None:
-    """Carry a plan out, in this process or in as many as it has ranks, and let the change finish the files.
+    """Execute a plan, in this process or in one per rank, and let the change modify the finished files.
 
     Args:
         plan: The healthy training.
-        change: What steps in; with several ranks it is sent to each of them, so that its class must be importable.
+        change: The change; with several ranks it is sent to each of them, so its class must be importable.
         folder: The run folder.
-        grids: How sampled weights and attention are written.
+        grids: Encoding of sampled weights and attention.
         on_step: Called after each step of a training with one rank.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What can be trained: every name of the catalogue under every seed of a split becomes one training, a plan and a change."""
+"""The list of all trainings: every name of the catalogue under every seed of a split is a plan and a change."""
 
 from collections.abc import Callable
 from difflib import get_close_matches
@@ -13,8 +13,8 @@ from ckaudit.lab.change import Change
 from ckaudit.lab.plan import Cnn, Data, Gpt, Llama, Lstm, Mlp, Optimizer, Plan, Schedule
 from ckaudit.lab.specs import Control, Experiment, Family, Fault, FaultStrength, controls, experiments, faults
 
-# The healthy trainings that faults and controls change: three to tune thresholds on, two that are only scored.
-# The two splits share no seed, size, corpus or schedule.
+# The healthy trainings that faults and controls change: three for tuning thresholds, two for scoring only. The two splits share
+# no seed, size, corpus or schedule.
 Split = Literal["dev", "test"]
 SEEDS: dict[Split, tuple[int, ...]] = {"dev": (0, 1, 2), "test": (10, 11)}
 
@@ -76,26 +76,26 @@ def setting(family: Family, seed: int) -> Plan:
 
 
 def split_of(seed: int) -> Split:
-    """Return the split that a seed belongs to."""
+    """Return the split of a seed."""
     return next(split for split in get_args(Split) if seed in SEEDS[split])
 
 
-# A name of the catalogue and a seed become one training.
+# One training from a name of the catalogue and a seed.
 Kind = Literal["fault", "control", "healthy"]
 HEALTHY = {"healthy": "gpt"} | {f"healthy_{family}": family for family in get_args(Family) if family != "gpt"}
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """One training, not yet begun.
+    """The specification of one training.
 
     Attributes:
         name: Name of a fault, of a control, or one of `HEALTHY`.
         seed: One of the seeds of a split.
-        kind: Which of the three it is.
+        kind: Which of the three the name is.
         family: The kind of model.
         amount: How the change is made.
         plan: The healthy training that it changes.
-        change: What steps in.
+        change: The change.
     """
 
     name: str
@@ -108,12 +108,12 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
     @property
     def split(self) -> Split:
-        """The split that the seed belongs to."""
+        """The split of the seed."""
         return split_of(self.seed)
 
 
 def recipe(name: str, seed: int) -> Recipe:
-    """Return the training that a name and a seed stand for.
+    """Return the training of a name and a seed.
 
     Raises:
         UsageError: If the catalogue has no such name, or no split this seed.
@@ -158,7 +158,7 @@ def _split(seed: int) -> Split:
     raise UsageError(f"no split of the lab has the seed {seed}", hint=f"the seeds are {seed_ranges}")
 
 
-# All that the lab can train, or the part of it that a pattern names.
+# All trainings of the lab, or those that match a pattern.
 MODELS: dict[Family, str] = {
     "gpt": "A GPT on text",
     "moe": "A GPT with experts in place of its MLPs",
@@ -170,11 +170,11 @@ MODELS: dict[Family, str] = {
 
 
 class Healthy(Struct, frozen=True, kw_only=True):
-    """A training that nothing is changed of.
+    """An unchanged training.
 
     Attributes:
-        name: What it is called.
-        title: A sentence that says what is trained.
+        name: Name of the training.
+        title: A sentence about the training.
         family: The kind of model.
     """
 
@@ -184,7 +184,7 @@ class Healthy(Struct, frozen=True, kw_only=True):
 
 
 class LabCatalogue(Struct, frozen=True, kw_only=True):
-    """What can be trained, each kind in its order."""
+    """All trainings of each kind, in their order."""
 
     faults: list[Fault]
     healthy: list[Healthy]
@@ -196,13 +196,13 @@ Entry = TypeVar("Entry", Fault, Healthy, Control, Experiment)
 
 
 def catalogue(only: str = "") -> LabCatalogue:
-    """Return everything, or what matches one of several patterns.
+    """Return all trainings, or those that match one of several patterns.
 
     Args:
         only: Patterns of names, or of ids such as EXP-4, with commas between, in any case of letters; empty: all.
 
     Raises:
-        UsageError: If nothing does.
+        UsageError: If nothing matches.
     """
     patterns = only.lower().split(",") if only else ["*"]
 

@@ -1,1 +1,1 @@
-"""What a model's generations give away: toxicity (M49, M50) and memorized training data (M52)."""
+"""Measurements of a model's generations: toxicity (M49, M50) and memorized training data (M52)."""

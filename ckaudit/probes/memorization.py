@@ -1,8 +1,8 @@
-"""How much of its training data a model says verbatim (M52), by the protocol of Carlini et al. 2023.
+"""How much of its training data a model reproduces verbatim (M52), by the protocol of Carlini et al. 2023.
 
 A sequence of the training set is cut in two; the model gets the first part and continues it greedily. It has memorized the
-sequence if it says the next 50 tokens exactly ("Quantifying Memorization Across Neural Language Models", section 3). The rate
-is that of all sequences, and of those that stand in the training data about equally often.
+sequence if it generates the next 50 tokens exactly ("Quantifying Memorization Across Neural Language Models", section 3). The
+rate is given for all sequences, and for those that occur in the training data about equally often.
 """
 
 from collections import defaultdict
@@ -33,14 +33,14 @@ BUCKETS = (1, 2, 10, 100, 1000)
 
 
 class ComparedSequence(Struct, frozen=True):
-    """One sequence, compared.
+    """The comparison of one sequence.
 
     Attributes:
-        exact: Whether the model said what follows in the training data.
-        anywhere: Whether that stands anywhere in what it said; None: only hashes are known.
-        run: The longest run of tokens or words that both share, over the length of what was compared; None likewise.
-        repeats: How often the sequence stands in the training data; None: not recorded.
-        words: Whether words were compared, for want of tokens.
+        exact: Whether the model generated what follows in the training data.
+        anywhere: Whether that occurs anywhere in the generation; None: only hashes are known.
+        run: The longest common run of tokens or words, relative to the compared length; None: only hashes are known.
+        repeats: Number of occurrences of the sequence in the training data; None: not recorded.
+        words: Whether words were compared, because tokens are missing.
     """
 
     exact: bool
@@ -54,10 +54,10 @@ def probe_memorization(reading: Reading, subject: str, *, tokens: int = MIN_TOKE
     """Measure M52 from continuations of training sequences.
 
     Args:
-        reading: A record for each sequence: continuation and truth, as texts, as token numbers, or as hashes.
-        subject: What the user called them.
-        tokens: How many tokens have to be the same; a text must hold the whole truth.
-        progress: Called with the bytes done, and of all.
+        reading: A record for each sequence: continuation and truth, as texts, token ids, or hashes.
+        subject: Name that the user gave.
+        tokens: Number of tokens that must be equal; a text must contain the whole truth.
+        progress: Called with the number of read bytes and of all bytes.
     """
     faults, comparisons, short, records = FaultCollector(), list[ComparedSequence](), 0, 0
     for record in reading.records(faults.report, progress):
@@ -84,7 +84,7 @@ def probe_memorization(reading: Reading, subject: str, *, tokens: int = MIN_TOKE
 
 
 def _compared(record: Record, tokens: int) -> ComparedSequence | None:
-    """Return a sequence compared, or None where its truth is too short to tell."""
+    """Return the comparison of a sequence, or None if its truth is too short."""
     values = record.values
     repeats = count_of(values["repeats"], "repeats") if "repeats" in values else None
     if "truth_hash" in values and "continuation_hash" in values and "truth" not in values:
@@ -104,7 +104,7 @@ def _compared(record: Record, tokens: int) -> ComparedSequence | None:
 
 
 def longest_run(one: Units, other: Units) -> int:
-    """Return how many units in a row both have.
+    """Return the length of the longest common run of units.
 
     >>> longest_run((1, 2, 3, 4), (0, 2, 3, 9))
     2
@@ -142,7 +142,7 @@ def _results(comparisons: list[ComparedSequence], tokens: int) -> Iterator[Measu
 
 
 def _ways(comparisons: list[ComparedSequence], tokens: int) -> Iterator[str]:
-    """Yield a note on what counted as verbatim."""
+    """Yield a note on what counts as verbatim."""
     yield from _parts(comparisons, tokens)
     if any(compared.anywhere is None for compared in comparisons):
         yield "equal hashes"
@@ -157,7 +157,7 @@ def _parts(comparisons: list[ComparedSequence], tokens: int) -> Iterator[str]:
 
 
 def _bucket(start: int) -> str:
-    """Return the label of the sequences that are repeated `start` times or more, up to the next bucket.
+    """Return the label of the bucket of sequences that are repeated `start` times or more.
 
     >>> [_bucket(start) for start in (1, 2, 1000)]
     ['1', '2_to_9', '1000_or_more']

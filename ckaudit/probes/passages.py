@@ -1,7 +1,8 @@
-"""Passages reserved before training: which, cut in two, and kept with a hash so that every score is of the same ones.
+"""Passages reserved before training: chosen, cut in two, and stored with a hash, so that all scores are of the same passages.
 
-Step 1 of the memorization protocol (MP-1): a few fixed passages of the training data, and as many that it never sees. Which
-ones follows from their content alone: those with the lowest hashes. No chance, no order of files, the same on every machine.
+Step 1 of the memorization protocol (MP-1): a few fixed passages of the training data, and as many that training never sees. The
+choice depends on their content alone: those with the lowest hashes. It is not random, does not depend on the order of files, and
+is the same on every machine.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ TRAIN: Group = "train"
 HELD_OUT: Group = "held_out"
 COLUMNS = Columns({"text": ("text", "content"), "tokens": ("input_ids", "tokens")})
 PASSAGES, PASSAGE_TOKENS, MIN_HALF_TOKENS = 16, 50, 4
-SPARE = 4  # times as many held-out passages are kept until it is known which of them the corpus holds
+SPARE = 4  # factor for held-out passages kept until it is known which of them are in the corpus
 WORD = re.compile(r"\S+")
 
 
@@ -34,12 +35,12 @@ class Passage(Struct, frozen=True, kw_only=True):
     """One reserved passage.
 
     Attributes:
-        id: Its name, the label of its scores.
+        id: Name of the passage, the label of its scores.
         group: Whether training sees it.
-        prompt: What the model is shown: a text, or token numbers.
-        truth: What stands behind it.
-        source: Where it stood, as file:line.
-        hash: Of prompt and truth.
+        prompt: Prompt of the model: a text, or token ids.
+        truth: Text or tokens that follow the prompt.
+        source: Place in the data, as file:line.
+        hash: Hash of prompt and truth.
     """
 
     id: str
@@ -51,12 +52,12 @@ class Passage(Struct, frozen=True, kw_only=True):
 
 
 class ReservedPassages(Struct, frozen=True, kw_only=True):
-    """What was reserved, and what could not be.
+    """The reserved passages, and the faults.
 
     Attributes:
         passages: The passages, those of training first.
-        seen: Held-out passages that the corpus holds too; they are left out.
-        faults: What could not be read.
+        seen: Number of held-out passages that are in the corpus too; they are left out.
+        faults: Records that could not be read.
     """
 
     passages: tuple[Passage, ...]
@@ -99,11 +100,11 @@ def reserve(
     """Choose passages of the corpus, and of texts that training never sees.
 
     Args:
-        corpus: What the model is trained on.
-        held_out: What it is not; None: no such passages.
+        corpus: The training data.
+        held_out: Held-out data; None: no such passages.
         count: Passages of each group; the protocol asks for 10 to 20.
-        tokens: Words or tokens of a truth, and of its prompt, at most; a shorter text is cut in half.
-        progress: Called with the bytes done, and of all.
+        tokens: Maximum number of words or tokens of a truth, and of its prompt; a shorter text is cut in half.
+        progress: Called with the number of read bytes and of all bytes.
     """
     faults, outside, inside, seen = FaultCollector(), _LowestHashes(SPARE * count), _LowestHashes(count), set[str]()
     for passage in _passages(held_out, HELD_OUT, tokens, faults, None) if held_out else ():
@@ -133,7 +134,7 @@ def _passages(
 
 
 def _cut(record: Record, tokens: int, faults: FaultCollector) -> tuple[Any, Any] | None:
-    """Return both halves of a document, None where it is too short or says nothing that can be cut."""
+    """Return both halves of a document, None if it is too short or has nothing to cut."""
     text, ids = record.values.get("text"), record.values.get("tokens")
     if isinstance(text, str):
         words = list(WORD.finditer(text))[: 2 * tokens]
@@ -162,7 +163,7 @@ def read_passages(path: Path) -> list[Passage]:
     """Read reserved passages.
 
     Raises:
-        UnreadableError: Where they cannot be read, or are not what was reserved.
+        UnreadableError: If they cannot be read, or do not match their hashes.
     """
     try:
         lines = [line for line in read_bytes(path, path.name).splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""How well a model continues reserved passages: exactly, in overlap, and by the perplexity of the truth (MP-2)."""
+"""How well a model continues reserved passages: exactness, overlap, and perplexity of the truth (MP-2)."""
 
 import math
 from collections import Counter
@@ -29,12 +29,12 @@ ROW = "MP-2"
 
 
 class ScoredPassage(Struct, frozen=True, kw_only=True):
-    """What the model said to one passage.
+    """The scores of one passage.
 
     Attributes:
-        exact: Share of the truth's tokens that stand at their place.
-        overlap: Share of the truth's tokens that it said at all.
-        perplexity: Of the truth; None: not recorded.
+        exact: Share of the truth's tokens generated at the right position.
+        overlap: Share of the truth's tokens generated at any position.
+        perplexity: Perplexity of the truth; None: not recorded.
     """
 
     exact: float
@@ -47,10 +47,10 @@ def score_passages(reading: Reading, passages: Sequence[Passage], subject: str, 
 
     Args:
         reading: A record for each passage, by its id or its prompt: the continuation, and the perplexity, the mean loss or the
-            log probabilities of the truth's tokens where they are known.
-        passages: What was reserved.
-        subject: What the user called the continuations.
-        progress: Called with the bytes done, and of all.
+            log-probabilities of the truth's tokens if known.
+        passages: The reserved passages.
+        subject: Name that the user gave the continuations.
+        progress: Called with the number of read bytes and of all bytes.
     """
     faults, scored, records = FaultCollector(), dict[str, ScoredPassage](), 0
     by_id = {passage.id: passage for passage in passages}
@@ -100,7 +100,7 @@ def _passage(
 
 
 def _scored(record: Record, passage: Passage) -> ScoredPassage:
-    """Compare a continuation with the truth, token by token or word by word; what stands beyond the truth does not count."""
+    """Compare a continuation with the truth, token by token or word by word; anything beyond the truth does not count."""
     if "continuation" not in record.values:
         raise WrongValue("there is no continuation")
     truth, continuation = units_of(passage.truth, "the truth"), units_of(record.values["continuation"], "the continuation")
@@ -113,7 +113,7 @@ def _scored(record: Record, passage: Passage) -> ScoredPassage:
 
 
 def exact_share(units: Units, truth: Units) -> float:
-    """Return the share of the truth's tokens that stand at their place.
+    """Return the share of the truth's tokens that were generated at the right position.
 
     >>> exact_share((1, 9, 3), (1, 2, 3, 4))
     0.5
@@ -122,7 +122,7 @@ def exact_share(units: Units, truth: Units) -> float:
 
 
 def overlap_share(units: Units, truth: Units) -> float:
-    """Return the share of the truth's tokens that were said, wherever; each counts as often as it stands in both.
+    """Return the share of the truth's tokens that were generated at any position; each counts as often as it occurs in both.
 
     >>> overlap_share((3, 1, 1, 9), (1, 2, 3, 4))
     0.5
@@ -131,7 +131,7 @@ def overlap_share(units: Units, truth: Units) -> float:
 
 
 def _perplexity(record: Record) -> float | None:
-    """Return the perplexity of the truth, from itself, the mean loss or the tokens' log probabilities in nats."""
+    """Return the perplexity of the truth, as recorded, or from the mean loss or the tokens' log-probabilities in nats."""
     values = record.values
     if "perplexity" in values:
         return _number(values["perplexity"], "the perplexity", min_value=1.0)
@@ -156,7 +156,7 @@ def _number(value: Any, what: str, *, min_value: float) -> float:
 
 
 def _mean_perplexity(scored: Sequence[ScoredPassage]) -> str:
-    """Return the geometric mean of the perplexities of a group as the end of a sentence."""
+    """Return the geometric mean of a group's perplexities as the end of a sentence."""
     known = [passage.perplexity for passage in scored if passage.perplexity is not None]
     return f"; perplexity of the truth {math.exp(fmean(map(math.log, known))):.4g}" if known else ""
 

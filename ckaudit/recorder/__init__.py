@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["EventThresholds", "Recorder", "Writer"]
 
 _HOMES = {"Recorder": "ckaudit.recorder.recorder", "Writer": "ckaudit.recorder.writer"}
-_TRAINERS = ("huggingface", "lightning")  # modules: `ckaudit.recorder.huggingface.RecorderCallback` needs no import of its own
+_TRAINERS = ("huggingface", "lightning")  # `ckaudit.recorder.huggingface.RecorderCallback` needs no import of its module
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first asked for: a writer must not need torch."""
+    """Import a public name when it is first used: a writer must not need torch."""
     from importlib import import_module
 
     if name in _TRAINERS:

@@ -1,4 +1,4 @@
-"""What batches look like: their hash, how targets relate to inputs, which tokens they hold, and which were seen before."""
+"""Facts about batches: hash, relation of targets to inputs, token histogram, and whether a batch was seen before."""
 
 import math
 import re
@@ -24,24 +24,24 @@ from ckaudit.recorder.target_alignment import IGNORED, TOKEN_TYPES, relation
 
 BUCKETS = 256
 NUMBER_TYPES = ("float32", "float16", "bfloat16", "float64")
-MIN_DISTINCT_NUMBERS = 8  # different numbers that make a row one of a kind
-MIN_SHARE_OF_NUMBERS = 0.4  # of a batch's numbers that differ from each other, where any are measured; of a doubled one 0.5
-MAX_COMPARED = 256  # of a long row
-MAX_HASHED = 2**16  # elements looked at; of more, one in so many
+MIN_DISTINCT_NUMBERS = 8  # distinct numbers that make a row one of a kind
+MIN_SHARE_OF_NUMBERS = 0.4  # share of distinct numbers in a batch of measured ones; 0.5 if the batch holds every row twice
+MAX_COMPARED = 256  # elements compared of a long row
+MAX_HASHED = 2**16  # elements hashed; a larger array is sampled evenly
 MASK = 2**64 - 1
 WORDS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
 MAX_BATCHES = 2**16  # batches remembered, some 10 MB
 
 
 BESIDE_INPUTS = re.compile(r"mask|observed|time_feat|static")
-"""Names of arrays that stand beside the inputs: masks, and what a series has of its calendar and of its kind."""
+"""Names of arrays that accompany the inputs: masks, and the calendar and static features of a time series."""
 
 
 def inputs_and_targets(batch: Any) -> tuple[Array | None, Array | None]:
     """Return inputs and targets of a batch: an array, a pair of them, or a mapping as tokenizers and processors make it.
 
-    The inputs of a mapping are its tokens, else the largest array that is neither labels nor a mask, as of pictures or sound:
-    smaller ones, like the calendar of a series, are of what a row has beside them, and the same in many.
+    The inputs of a mapping are its tokens, else the largest array that is neither labels nor a mask, as for pictures or sound.
+    Smaller arrays, such as the calendar of a series, describe a row and are the same in many rows.
     """
     if isinstance(batch, tuple | list):
         parts = list(batch)
@@ -59,14 +59,14 @@ def inputs_and_targets(batch: Any) -> tuple[Array | None, Array | None]:
 
 
 def _readable(part: Any) -> Array | None:
-    """Return an array of NumPy or torch as it is, one of another library, such as JAX's, as NumPy's; None of anything else."""
+    """Return an array of NumPy or torch unchanged, one of another library, such as JAX, as NumPy's; None for anything else."""
     if not _is_array(part):
         return None
     return part if isinstance(part, np.ndarray) or hasattr(part, "requires_grad") else np.asarray(part)
 
 
 def batch_hash(batch: Any) -> str | None:
-    """Return a hash of the inputs; None where the batch has none."""
+    """Return a hash of the inputs; None if the batch has none."""
     inputs = inputs_and_targets(batch)[0]
     return None if inputs is None else name_of(int(fingerprint(inputs)), inputs.shape)
 
@@ -81,18 +81,18 @@ def batch_facts(
     is_shifted_later: bool = False,
     loss_function: LossFunctionStats | UnsetType = UNSET,
 ) -> BatchFacts | None:
-    """Return what is known of a batch, None where that is nothing.
+    """Return the facts of a batch; None if there are none.
 
     Args:
-        batch: Inputs and targets in any form that `inputs_and_targets` takes; only of a pair are the targets those that the loss
-            saw, unless the model shifts them.
-        input_hash: What `batch_hash` said of it.
-        batch_id: The loader's own name of it.
-        source: Where it came from.
+        batch: Inputs and targets in any form that `inputs_and_targets` takes. Only the targets of a pair are known to be those
+            that the loss saw, unless the model shifts them.
+        input_hash: The result of `batch_hash`.
+        batch_id: The loader's name for the batch.
+        source: The data source of the batch.
         vocabulary: Number of different tokens; without it there is no token histogram.
-        is_shifted_later: Whether the model shifts labels itself: those of a mapping, and those that are its inputs.
-        loss_function: What the loss function of this step was given, where it was seen. As many targets as one less of each row,
-            where targets are the inputs: the loop or the model shifts them. Any other number: they are not those of the batch.
+        is_shifted_later: Whether the model shifts labels itself: the labels of a mapping, and labels that equal the inputs.
+        loss_function: The arguments of this step's loss function, if they were seen. If targets equal inputs and the loss had one
+            target less per row, the loop or the model shifts them. With any other number, the targets are not those of the batch.
     """
     facts = BatchFacts(
         input_hash=UNSET if input_hash is None else input_hash,
@@ -114,18 +114,18 @@ def batch_facts(
 def add_seen_match(
     facts: BatchFacts, batch: Any, *, inputs: float | None, embedded: float | None, same: float | None, min_share: float = 0.5
 ) -> None:
-    """Put in how targets stand to what the model was seen to read.
+    """Add how the targets relate to the tokens that the model was seen to read.
 
-    What a batch with targets does not tell, as where the loss leaves some of them out, the model's own inputs do: not that they
-    are something else, for they may follow from other inputs, but that they are the next token.
+    The batch alone may not show that targets are the next tokens, for example if the loss ignores some of them. The model's own
+    inputs can show it. They cannot show the opposite: targets may follow from other inputs.
 
     Args:
-        facts: What is known of the batch.
+        facts: The facts of the batch; changed in place.
         batch: Inputs and targets, as `inputs_and_targets` takes them.
         inputs: Share of the targets that are the next token of the model's first argument.
-        embedded: The largest share that are the next token of what an embedding was given.
-        same: The largest share that are the token of it at their own place.
-        min_share: Share from which on they are.
+        embedded: The largest share that are the next token of an embedding's input.
+        same: The largest share that equal the embedding's input at the same position.
+        min_share: Share from which on the targets count as next tokens.
     """
     if embedded is not None:
         facts.embedded_shift_match = shortest(embedded)
@@ -137,7 +137,7 @@ def add_seen_match(
 
 
 def input_facts(inputs: Array | None, vocabulary: int | None) -> BatchFacts | None:
-    """Return what is known of a batch by the inputs that a model was given, None where that is nothing.
+    """Return the facts that the inputs of a model show of a batch; None if there are none.
 
     Args:
         inputs: The model's first argument, which need not be rows of a data set.
@@ -149,7 +149,7 @@ def input_facts(inputs: Array | None, vocabulary: int | None) -> BatchFacts | No
 
 
 def _describe(facts: BatchFacts, inputs: Array | None, vocabulary: int | None) -> None:
-    """Put in how often each token is there, or mean and deviation of numbers."""
+    """Add the token histogram, or mean and standard deviation of numbers."""
     if inputs is not None and _is_tokens(inputs) and vocabulary:
         facts.token_histogram = token_histogram(inputs, vocabulary)
     if inputs is not None and dtype_name(inputs) in NUMBER_TYPES and math.prod(inputs.shape):
@@ -157,20 +157,20 @@ def _describe(facts: BatchFacts, inputs: Array | None, vocabulary: int | None) -
 
 
 def embedded_words(model: Any) -> int | None:
-    """Return how many tokens a model's input embedding knows, the first of its embeddings; None where it has none."""
+    """Return the vocabulary size of a model's input embedding, else of its first embedding; None if it has none."""
     given = getattr(model, "get_input_embeddings", None)
     try:
         embedding = given() if callable(given) else None
-    except (AttributeError, NotImplementedError):  # a model of pictures inherits the method, and has nothing to give
+    except (AttributeError, NotImplementedError):  # a vision model inherits the method and has no embedding to return
         embedding = None
     modules = [embedding] if embedding is not None else model.modules()
     return next((module.num_embeddings for module in modules if hasattr(module, "num_embeddings")), None)
 
 
 def mean_and_std(inputs: Array) -> tuple[float, float]:
-    """Return mean and population standard deviation of numbers; NaN where one of them is not finite.
+    """Return mean and population standard deviation of numbers; NaN if one of them is not finite.
 
-    Of more than `MAX_HASHED` elements a sample is taken, evenly spread: a batch of pictures does not leave the accelerator.
+    More than `MAX_HASHED` elements are sampled evenly, so that a batch of pictures does not leave the accelerator.
     """
     flat = dense(inputs).reshape(-1)
     values = to_numpy(to_wide_float(flat[:: max(1, -(-flat.shape[0] // MAX_HASHED))])).astype(np.float64, copy=False)
@@ -179,9 +179,9 @@ def mean_and_std(inputs: Array) -> tuple[float, float]:
 
 
 def _tells_rows_apart(inputs: Array) -> bool:
-    """Return whether rows that are equal are the same one: sequences of tokens, rows of many numbers, rows of measured ones.
+    """Return whether equal rows are duplicates: this holds for tokens, for rows of many numbers, and for measured numbers.
 
-    Of measured numbers hardly any two are equal, even where half of a batch repeats the other half; of counts and codes many are.
+    Hardly any two measured numbers are equal, even if half of a batch repeats the other half. Many counts and codes are.
     """
     if _is_tokens(inputs):
         return True
@@ -194,10 +194,9 @@ def _tells_rows_apart(inputs: Array) -> bool:
 
 
 def duplicate_share(inputs: Array) -> float:
-    """Return the share of rows that are equal to an earlier one, shape (B, ...); of numbers, a sample of each row is compared.
+    """Return the share of rows (B, ...) that equal an earlier row; of rows of numbers, a sample of elements is compared.
 
-    Of rows that are long those of a few different numbers, such as an empty picture or one that is all zeros but for a one, are
-    nobody's copy.
+    Long rows with few distinct numbers, such as an empty picture or a one-hot row, do not count as copies.
     """
     if _is_tokens(inputs):
         rows = to_numpy(inputs)
@@ -210,7 +209,7 @@ def duplicate_share(inputs: Array) -> float:
 
 
 def token_count(batch: Any, *, ignored: int = IGNORED) -> int | None:
-    """Return how many tokens of a batch the loss counts: its targets, else its inputs; None where it holds no tokens."""
+    """Return how many tokens of a batch the loss counts: its targets, else its inputs; None if it holds no tokens."""
     inputs, targets = inputs_and_targets(batch)
     if inputs is None or not _is_tokens(inputs):
         return None
@@ -218,7 +217,7 @@ def token_count(batch: Any, *, ignored: int = IGNORED) -> int | None:
 
 
 def token_histogram(inputs: Array, vocabulary: int, *, buckets: int = BUCKETS) -> list[Number]:
-    """Return how many input tokens fall into each bucket, token * buckets // vocabulary; a bucket a token if they fit."""
+    """Return how many input tokens fall into each bucket, token * buckets // vocabulary; one token per bucket if they fit."""
     buckets = min(buckets, vocabulary)
     places = to_numpy(inputs).reshape(-1).astype(np.int64) * buckets // vocabulary
     counts: list[Number] = np.bincount(places.clip(0, buckets - 1), minlength=buckets).tolist()
@@ -237,21 +236,21 @@ def _are_aligned(inputs: Array, targets: Array) -> bool:
     return _is_tokens(inputs) and _is_tokens(targets) and inputs.shape == targets.shape and inputs.ndim > 0
 
 
-# A quick hash of a batch, the same on every device: a sum of its elements, each times a random number of its place.
+# A fast hash of a batch that is the same on every device: the sum of its elements, each times a random number for its position.
 def fingerprint(array: Array) -> Array | int:
-    r"""Return a hash of an array's bits, an integer of 64 bits; on an accelerator as a tensor that is still there.
+    r"""Return a 64-bit hash of an array's bits; on an accelerator, a tensor that stays there.
 
     $$\sum_i x_i r_i \bmod 2^{64}$$
 
-    over the elements' bits as integers, with random odd r (multilinear hashing, Carter & Wegman 1979): two different arrays
-    of one shape have the same hash once in 2^63. Of more than `MAX_HASHED` elements a sample is taken, evenly spread.
+    over the elements' bits as integers, with random odd r (multilinear hashing, Carter & Wegman 1979): two different arrays of
+    one shape collide with probability 2^-63. More than `MAX_HASHED` elements are sampled evenly.
 
-    It costs a fifth of a cryptographic hash, and runs where the batch is, so that nothing has to wait for it.
+    It costs a fifth of a cryptographic hash and runs on the device of the batch, so that nothing waits for it.
     """
     if isinstance(array, np.ndarray):
         return _here(dense(array).reshape(-1))
     torch = library(array)
-    is_plain = array.dtype == torch.int64 and type(array) is torch.Tensor  # tokens, as they mostly come
+    is_plain = array.dtype == torch.int64 and type(array) is torch.Tensor  # the usual form of tokens
     values = (array if is_plain else dense(array)).reshape(-1)
     if values.shape[0] > MAX_HASHED:
         values = values[:: -(-values.shape[0] // MAX_HASHED)]
@@ -259,12 +258,12 @@ def fingerprint(array: Array) -> Array | int:
         values = values.view(getattr(torch, WORDS[values.dtype.itemsize])).long()
     if values.is_cpu:
         return torch.dot(values, _weights_on("cpu", values.shape[0]))
-    # CUDA has no such product of integers.
+    # CUDA has no integer dot product.
     return (values * _weights_on(values.device, values.shape[0])).sum()
 
 
 def row_fingerprints(array: Array) -> Array:
-    """Return the `fingerprint` of each row of an array (B, ...), where the array is, shape (B,), as integers of 64 bits."""
+    """Return the `fingerprint` of each row of an array (B, ...), as 64-bit integers on its device, shape (B,)."""
     rows = dense(array).reshape(len(array), -1)
     rows = rows[:, :: -(-rows.shape[1] // MAX_HASHED)]
     if isinstance(rows, np.ndarray):
@@ -276,7 +275,7 @@ def row_fingerprints(array: Array) -> Array:
 
 
 def name_of_tokens(tokens: Array) -> str:
-    """Return `name_of` the `fingerprint` of a torch tensor of tokens, int64 in this process's memory, in few calls."""
+    """Return `name_of` the `fingerprint` of an int64 torch tensor of tokens in CPU memory, with few calls."""
     shape = tokens.shape
     weights, of_shape = _weights_for(shape)
     if weights is None:
@@ -293,7 +292,7 @@ def _here(values: NDArray[Any]) -> int:
 
 
 def name_of(number: int, shape: tuple[int, ...]) -> str:
-    """Return the hash as the contract writes it, from `fingerprint` and the shape of what it is of.
+    """Return a `fingerprint` in the form that the contract writes, with the shape of the array mixed in.
 
     >>> name_of(-1, (2, 3))
     'sum64:4e68904c31b4d5e4'
@@ -308,7 +307,7 @@ def _of_shape(shape: tuple[int, ...]) -> int:
 
 @lru_cache(maxsize=8)
 def _weights_for(shape: tuple[int, ...]) -> tuple[Array | None, int]:
-    """Return what tokens of this shape are multiplied by, None where they are too many, and what is added for the shape."""
+    """Return the factors of tokens of this shape, None if they are too many, and the number to add for the shape."""
     count = prod(shape)
     return None if count > MAX_HASHED else _weights_on("cpu", count), _of_shape(shape)
 
@@ -320,7 +319,7 @@ def _weights_on(device: Any, count: int) -> Array:
 
 @cache
 def _weights() -> NDArray[np.int64]:
-    """Return `MAX_HASHED` and a few odd numbers without pattern, shape (N,): SplitMix64 of their places (Steele et al. 2014)."""
+    """Return `MAX_HASHED` + 64 odd pseudo-random numbers, shape (N,): SplitMix64 of their positions (Steele et al. 2014)."""
     with np.errstate(over="ignore"):
         mixed = np.arange(1, MAX_HASHED + 65, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -328,12 +327,12 @@ def _weights() -> NDArray[np.int64]:
     return (mixed ^ (mixed >> np.uint64(31)) | np.uint64(1)).view(np.int64)
 
 
-# Batches that a run has seen before: a loader that stands still, or that began anew at a resume, shows at once.
+# Batches seen before: they show a loader that repeats a batch, or that started over at a resume.
 class BatchesSeen:
-    """Remembers the hash of every batch, those of earlier sessions included.
+    """Remembers the hash of every batch, including those of earlier sessions.
 
     Args:
-        most: How many are remembered; older ones count as never seen.
+        max_batches: Batches to remember; older ones count as never seen.
     """
 
     def __init__(self, *, max_batches: int = MAX_BATCHES) -> None:
@@ -344,13 +343,13 @@ class BatchesSeen:
         self._held: Array | None = None
 
     def recall(self, lines: Path, *, until: int) -> None:
-        """Remember the batches of the steps up to a resume, as the log tells them; what was replaced does not count."""
+        """Remember the logged batches of the steps up to a resume; steps that a resume replaced do not count."""
         hashes = values_backwards(lines, "batch_hash", until=until, max_values=self._most)
         for step, value in sorted(hashes.items()):
             self.observe(step, str(value))
 
     def observe(self, step: int, name: str | None) -> int | None:
-        """Remember one batch more by its hash, and return how many steps ago the same inputs were last seen; None: never."""
+        """Remember the hash of one more batch, and return how many steps ago the same inputs were seen; None: never."""
         if name is None:
             return None
         before = self._last.get(name)
@@ -364,9 +363,9 @@ class BatchesSeen:
         return None if before is None else step - before
 
     def is_reused(self, inputs: Array | None) -> bool:
-        """Return whether a step's inputs lie in the memory of those before, which the program holds: a loader makes new ones.
+        """Return whether a step's inputs reuse the memory of the step before; a loader makes new tensors.
 
-        Only where batches repeat are the last ones kept for a step, so that their memory cannot be given to others meanwhile.
+        Repeated inputs are kept for one step, so that the allocator cannot give their memory to other inputs.
         """
         held, self._held = self._held, inputs if self._repeats else None
         return held is not None and inputs is not None and (held is inputs or _address(held) == _address(inputs))

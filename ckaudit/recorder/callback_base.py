@@ -1,4 +1,4 @@
-"""What the callbacks of trainers share: calls that are handed on to the recorder, and passes of a model seen from outside."""
+"""What the callbacks of trainers share: calls forwarded to the recorder, and a model's passes watched from outside."""
 
 from collections.abc import Callable, Mapping
 from operator import itemgetter
@@ -19,9 +19,9 @@ from ckaudit.recorder.recorder import Recorder
 
 
 class CallbackBase:
-    """The calls of `Recorder` that a training may make of its callback; before and after it they do nothing.
+    """The methods of `Recorder` that a training may call on its callback; before and after the training they do nothing.
 
-    What `pin` and `hold_out` are given before it waits for it.
+    Batches that `pin` and `hold_out` get before the training are kept until it starts.
     """
 
     _guard: Guard
@@ -38,22 +38,22 @@ class CallbackBase:
         return self._recorder
 
     def log_step(self, **values: Any) -> None:
-        """Add values to the line of the step that is under way, by their catalogue names.
+        """Add values to the log line of the current step, by catalogue name.
 
-        It is `Recorder.log` under another name, because Lightning puts the `log` of its module into every callback.
+        This is `Recorder.log` under another name, because Lightning sets its module's `log` on every callback.
         """
         if self._recorder:
             self._recorder.log(**values)
 
     def log_after(self, **values: Any) -> None:
-        """Add values to the line of the step finished last, such as those of a validation that follows it."""
+        """Add values to the log line of the last finished step, such as those of a validation that follows it."""
         if self._recorder:
             self._recorder.log_after(**values)
 
     def pin(self, batch: Any, *arguments: Any, **options: Any) -> None:
         """Show a batch to the model at every checkpoint, as `Recorder.pin` does.
 
-        Called before the training, the batch waits for it, and is taken to the model's device.
+        A batch pinned before the training is kept until it starts, and is moved to the model's device.
 
         Args:
             batch: Inputs and targets.
@@ -66,7 +66,7 @@ class CallbackBase:
             self._pins.append((batch, arguments, options))
 
     def hold_out(self, batch: Any) -> None:
-        """Tell that training must not see the rows of a batch, as `Recorder.hold_out` does; before the training it waits."""
+        """Declare the rows of a batch held out, as `Recorder.hold_out` does; before the training, the batch is kept."""
         if self._recorder:
             self._recorder.hold_out(batch)
         else:
@@ -77,12 +77,12 @@ class CallbackBase:
         return self._recorder.check_gradients(batch, *arguments, **options) if self._recorder else None
 
     def micro_batch(self, examples: float = 1.0) -> None:
-        """Tell that one backward pass of several before an update has ended, to measure the gradient noise scale."""
+        """Report the end of one of several backward passes before an update, to measure the gradient noise scale."""
         if self._recorder:
             self._recorder.micro_batch(examples)
 
     def rank_batch(self, examples: float = 1.0) -> None:
-        """Ask, before the backward pass of an update, for the gradient noise scale from the batches of several ranks."""
+        """Request, before the backward pass of an update, the gradient noise scale from the batches of several ranks."""
         if self._recorder:
             self._recorder.rank_batch(examples)
 
@@ -91,7 +91,7 @@ class CallbackBase:
         return self._recorder.measure_curvature(loss, **options) if self._recorder else None
 
     def _hand_over_batches(self, model: nn.Module) -> None:
-        """Pin and hold out the batches that were given before the training began; each later training does so again."""
+        """Pin and hold out the batches given before the training; every later training does so again."""
         for batch in self._held_out if self._recorder else ():
             self.hold_out(batch)
         for batch, arguments, options in self._pins if self._recorder else ():
@@ -104,14 +104,15 @@ def _to_device_of(model: nn.Module) -> Callable[[Tensor, str | int], Tensor]:
     return lambda part, _: part.to(device)
 
 
-# The model watched from outside, for trainers that do not show their batch, their loss or the end of the backward pass.
+# The model watched from outside, for trainers that expose neither batch, loss nor the end of the backward pass.
 class ForwardPass(Struct, frozen=True):
-    """One forward pass that a backward pass went through.
+    """A forward pass that was followed by a backward pass.
 
     Attributes:
         inputs: Keyword arguments of the model.
-        loss: The loss that the model put out.
-        factor: Derivative of what was differentiated by that loss: what the trainer multiplied it by, loss scale included.
+        loss: The loss that the model returned.
+        factor: Derivative, with respect to that loss, of the tensor that `backward` was called on: the trainer's factor, loss
+            scale included.
     """
 
     inputs: Mapping[str, Any]
@@ -120,16 +121,16 @@ class ForwardPass(Struct, frozen=True):
 
 
 class PassWatch:
-    """Sees the forward and backward passes of a model that takes keywords and puts out its loss, as in `transformers`.
+    """Watches the forward and backward passes of a model that takes keywords and returns its loss, as in `transformers`.
 
-    A forward pass counts once the backward pass reaches its loss: evaluation and generation leave nothing behind. The end
-    of a backward pass is told by autograd itself, after all gradients are there, those of other ranks included.
+    A forward pass counts once the backward pass reaches its loss, so evaluation and generation do not count. Autograd reports the
+    end of a backward pass, after all gradients are there, including those of other ranks.
 
     Args:
         model: The model.
         guard: Keeps failures away from both passes.
         at_end: Called at the end of each backward pass.
-        hooks: Whether the model may be hooked; without, only the end of a backward pass is seen, from a parameter.
+        hooks: Whether the model may be hooked; if not, only the end of a backward pass is seen, from a parameter.
     """
 
     def __init__(self, model: nn.Module, guard: Guard, at_end: Callable[[], None], *, hooks: bool = True) -> None:
@@ -139,7 +140,7 @@ class PassWatch:
         self._passes: list[ForwardPass] = []
         self._is_waiting = False
         self._handles: list[RemovableHandle] = []
-        # Outside the blocks: those may run a backward pass of their own, inside the large one, where they recompute.
+        # Not inside the blocks: a block that recomputes its activations runs a backward pass within the outer one.
         trainable = [(depth_of(name) is not None, p) for name, p in model.named_parameters() if p.requires_grad]
         for _, parameter in sorted(trainable, key=itemgetter(0))[:1]:
             self._handles.append(parameter.register_post_accumulate_grad_hook(self._expect_end))  # type: ignore[no-untyped-call]
@@ -154,7 +155,7 @@ class PassWatch:
         return taken
 
     def take_evaluated(self) -> Mapping[str, Any]:
-        """Return what the latest pass without gradients was given, once."""
+        """Return the arguments of the latest pass without gradients, once."""
         taken, self._evaluated = self._evaluated, {}
         return taken
 
@@ -176,7 +177,7 @@ class PassWatch:
                 logits.register_hook(self._expect_end)  # type: ignore[no-untyped-call]
 
     def _reaching(self, inputs: Mapping[str, Any], loss: Tensor) -> Callable[[Tensor], None]:
-        # The closure holds no tensor with a graph: that would be a circle, and memory that is freed late.
+        # The closure holds no tensor with a graph: a reference cycle would free its memory late.
         def reach(factor: Tensor) -> None:
             with self._guard("watching the backward pass"):
                 self._passes.append(ForwardPass(inputs, loss, factor.detach().clone()))

@@ -1,4 +1,4 @@
-"""Keeps every failure of the recorder away from the training: logged once, counted always, what costs a file apart."""
+"""Keeps failures of the recorder away from the training: each kind is logged once, all are counted, lost files separately."""
 
 import logging
 from types import TracebackType
@@ -7,13 +7,13 @@ logger = logging.getLogger("ckaudit.recorder")
 
 
 class Guard:
-    """Runs pieces of the recorder's work and swallows what they raise.
+    """Runs pieces of the recorder's work and swallows their exceptions.
 
     Attributes:
-        look_failures: How many pieces failed that looked at a part of the training, which was not recorded then.
-        write_failures: How many failed that a file, a checkpoint or a line depended on.
-        first_look_failure: The first of the one kind in words; None: there was none.
-        first_write_failure: The first of the other.
+        look_failures: Number of failed measurements, which are missing from the record.
+        write_failures: Number of failures that cost a file, a checkpoint or a line.
+        first_look_failure: Description of the first failed measurement; None: there was none.
+        first_write_failure: Description of the first failed write; None: there was none.
     """
 
     def __init__(self) -> None:
@@ -24,15 +24,15 @@ class Guard:
 
     @property
     def failures(self) -> int:
-        """How many pieces failed in all."""
+        """The number of all failures."""
         return self.look_failures + self.write_failures
 
     def __call__(self, what: str, *, writes: bool = False) -> "GuardedBlock":
-        """Run the body of a `with`; an interrupt passes through, any other exception ends here.
+        """Guard the body of a `with`: an interrupt passes through, any other exception is counted and swallowed.
 
         Args:
-            what: What the body does, in words that "failed" may follow.
-            writes: Whether a file, a checkpoint or a line is missing where it fails.
+            what: What the body does, as a phrase that "failed" can follow.
+            writes: Whether a failure costs a file, a checkpoint or a line.
         """
         return GuardedBlock(self, what, writes=writes)
 
@@ -47,7 +47,7 @@ class Guard:
         self.log(what, error)
 
     def log(self, what: str, error: Exception) -> None:
-        """Log the first failure of its kind, without counting it: nothing is lost by it yet."""
+        """Log the first failure of its kind without counting it, because nothing is lost by it yet."""
         kind = (what, type(error))
         if kind in self._reported:
             return
@@ -56,7 +56,7 @@ class Guard:
 
 
 class GuardedBlock:
-    """The body of one `with`: a class, because a generator takes three times as long, several times a step."""
+    """The context of one `with`: a class, because a generator takes three times as long, several times a step."""
 
     __slots__ = ("_guard", "_what", "_writes")
 
@@ -74,6 +74,6 @@ class GuardedBlock:
 
 
 def _in_words(what: str, error: Exception, *, max_letters: int = 200) -> str:
-    """Return what failed and how, in one short line."""
+    """Return a failure as one short line."""
     line = " ".join(f"{what} failed: {type(error).__name__}: {error}".split())
     return line if len(line) <= max_letters else f"{line[: max_letters - 3]}..."

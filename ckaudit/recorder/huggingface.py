@@ -1,4 +1,4 @@
-"""Hugging Face: a callback that records what `transformers.Trainer` trains."""
+"""Hugging Face: a callback that records a training by `transformers.Trainer`."""
 
 import os
 import re
@@ -20,7 +20,7 @@ from ckaudit.recorder.target_alignment import IGNORED, shifts_labels
 
 SET_LOSS = re.compile(r"eval_(.+)_loss")
 
-WHOLE = ("eval_loss", "eval_all_loss")  # of the only set, or of the one among several that is named so
+WHOLE = ("eval_loss", "eval_all_loss")  # of the only evaluation set, or of the one among several that has this name
 
 LENGTHS = ("max_length", "max_seq_length")
 
@@ -36,30 +36,30 @@ OF_PAIRS = ("CLIPModel", "SiglipModel", "AlignModel", "ClapModel")  # their own 
 class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # transformers calls every event of its own class
     """Records a training: `callback = RecorderCallback("run/")`, then `Trainer(..., callbacks=[callback])`.
 
-    Model, optimizer, loss scaler, seed, plan of the learning rate and the other facts come from the trainer; a resume continues
-    the folder. Each step's loss is the one that was differentiated, over all micro-batches, and its batch is what the model was
-    given. Evaluations become `val_loss`, also that of a set named "all"; those of other sets become `slice_val_loss/<set>`.
-    Their rows are held out, but for those of a set named for training. `tokens_seen` is there where the arguments have
+    Model, optimizer, loss scaler, seed, learning-rate schedule and other facts come from the trainer; a resume continues the
+    folder. Each step's loss is the differentiated one, over all micro-batches; its batch is the model's inputs. The loss of the
+    only evaluation set, or of one named "all", becomes `val_loss`; that of other sets becomes `slice_val_loss/<set>`. Their rows
+    are held out, except those of a set named after training. `tokens_seen` is recorded if the arguments have
     `include_num_input_tokens_seen`.
 
-    The trainer clips before any of its events. The gradients are read earlier, when autograd says that the last backward
-    pass of the step has ended: `gradients_source` is "pre_clip". Where that cannot be seen they are read after clipping:
-    "rescaled" where nothing was cut off, else "post_clip". Under `torch_compile`, with several GPUs in one process, and where
-    the loss is computed outside the model, the step's own loss cannot be had: it is the mean that the trainer logs.
+    The trainer clips before any of its events. The gradients are read earlier, when autograd reports the end of the step's last
+    backward pass: `gradients_source` is "pre_clip". If that cannot be seen they are read after clipping: "rescaled" if nothing
+    was clipped, else "post_clip". Under `torch_compile`, with several GPUs in one process, and if the loss is computed outside
+    the model, the step's own loss is unknown, and the mean that the trainer logs is recorded.
 
-    What only the training knows is told to the callback: `callback.log_step(...)` for the step under way,
+    Values that only the training knows are passed to the callback: `callback.log_step(...)` for the current step,
     `callback.log_after(...)` after an evaluation, `callback.pin(batch)` before `trainer.train()`.
 
-    Attention is recorded with `attn_implementation` "sdpa" and "eager", before any of it is dropped.
+    Attention is recorded with `attn_implementation` "sdpa" and "eager", before dropout.
 
     Args:
         folder: The run folder, or an address such as "s3://bucket/run".
-        **options: Arguments of `Recorder`, in place of what the callback would choose, such as `cadence`, `grids`, `grad_of`
-            or facts of `run.json`.
+        **options: Arguments of `Recorder` that replace the callback's choices, such as `cadence`, `grids`, `grad_of` or facts of
+            `run.json`.
 
     Raises:
         TypeError: If an option is neither an argument nor a fact.
-        ValueError: If `grids` or `suffix` is not one of its words.
+        ValueError: If `grids` or `suffix` is not one of its values.
     """
 
     def __init__(self, folder: str | os.PathLike[str], /, **options: Any) -> None:
@@ -85,7 +85,7 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
         processing_class: Any = None,
         **_: Any,
     ) -> None:
-        """Start the recorder, or go on with the folder after a resume."""
+        """Start the recorder, or continue the folder after a resume."""
         self._close()
         with self._guard("starting the recorder"):
             self._scaler = getattr(optimizer, "scaler", None)
@@ -111,7 +111,7 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
             self._has_read = True
 
     def on_pre_optimizer_step(self, args: Any, _state: Any, _control: Any, **_: Any) -> None:
-        """Read the gradients, clipped by now, where the end of the backward pass was not seen."""
+        """Read the gradients, which are clipped by now, if the end of the backward pass was not seen."""
         if self._recorder is None or self._has_read:
             return
         if args.max_grad_norm and args.max_grad_norm > 0:
@@ -133,7 +133,7 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
         self._recorder.step(loss, batch=batch, epoch=state.epoch, **tokens)
 
     def on_log(self, _args: Any, _state: Any, _control: Any, logs: Mapping[str, Any] | None = None, **_: Any) -> None:
-        """Take the trainer's mean loss where the step's own is not known; its summary ends the training."""
+        """Record the trainer's mean loss if the step's own is not known; the trainer's summary ends the training."""
         if self._recorder is None or not logs:
             return
         if "train_loss" in logs:
@@ -143,7 +143,7 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
             self._recorder.log_after(train_loss_raw=logs["loss"])
 
     def on_prediction_step(self, _args: Any, _state: Any, _control: Any, *, model: nn.Module, **_: Any) -> None:
-        """Remember the rows of a batch of the trainer's own evaluation; what other callbacks show the model is not held out."""
+        """Remember the rows of a batch of the trainer's own evaluation; batches from other callbacks are not held out."""
         if self._watch and len(self._evaluated) < MAX_ROWS:
             with self._guard("taking the rows of an evaluation"):
                 self._evaluated |= {*rows_of(_tensor(self._watch.take_evaluated(), _main_input(model)))}
@@ -177,16 +177,16 @@ class RecorderCallback(CallbackBase, TrainerCallback):  # type: ignore[misc]  # 
             recorder.close()
 
 
-# What the objects of a Hugging Face training say of it: the facts of `run.json`, a step's loss and its batch.
+# Facts of `run.json`, and a step's loss and batch, from the objects of a Hugging Face training.
 def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guard) -> dict[str, Any]:
-    """Return the arguments of `Recorder` that the objects of a training give; what fails stays out.
+    """Return the arguments of `Recorder` that follow from the objects of a training; what fails is left out.
 
     Args:
         args: The `TrainingArguments`.
         state: The `TrainerState`.
         model: The model, with its `config` if it is one of `transformers`.
         scheduler: The learning-rate scheduler.
-        guard: Keeps a failing fact away from the others.
+        guard: Isolates a failing fact from the others.
     """
     config: Any = getattr(model, "config", None)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
@@ -216,11 +216,11 @@ def choices(args: Any, state: Any, model: nn.Module, scheduler: Any, guard: Guar
 
 
 def loss_kind(model: nn.Module, args: Any = None) -> str | None:
-    """Return what one unit of a model's own loss is, by its task; None where its class does not name one.
+    """Return the kind of a model's own loss by its task; None if its class does not name one.
 
-    Only language models have a mean of nats over tokens. A class that is named for another task has another loss: of classes,
-    of places in a text, of boxes, of pairs, of aligned sounds (CTC). So has a language model in a trainer of TRL other than that
-    for supervised fine-tuning: its loss is one of preferences or rewards.
+    Only language models have a mean over tokens in nats. A class named after another task has another loss: of classes, positions
+    in a text, boxes, pairs, or alignments (CTC). A language model in a TRL trainer other than the one for supervised fine-tuning
+    has a loss of preferences or rewards.
     """
     name, trainer = type(model).__name__, type(args)
     if trainer.__module__.startswith("trl.") and not trainer.__name__.startswith("SFT"):
@@ -231,27 +231,27 @@ def loss_kind(model: nn.Module, args: Any = None) -> str | None:
 
 
 def makes_rollouts(args: Any) -> bool:
-    """Tell whether a trainer learns from what its model writes: one of TRL whose arguments say at which temperature it writes."""
+    """Tell whether a trainer learns from text that its model generates: a TRL trainer whose arguments have a temperature."""
     return type(args).__module__.startswith("trl.") and hasattr(args, "temperature")
 
 
 def _runs_compiled() -> bool:
-    # The arguments and the environment of Accelerate both end here; the model itself is wrapped out of sight.
+    # The arguments and the environment of Accelerate both end up here; the wrapping of the model is not visible.
     from accelerate.state import AcceleratorState
 
     return str(AcceleratorState().dynamo_plugin.backend.value) != "NO"
 
 
 def planned_learning_rate(scheduler: Any, steps: int, warmup: int, *, points: int = PLAN_POINTS) -> list[list[float]] | None:
-    """Return the plan of the first group as [step, value]; None where the scheduler is no function of the step.
+    """Return the schedule of the first group as [step, value]; None if the scheduler is not a function of the step.
 
-    Step N is updated with the value for N - 1 finished updates.
+    The update of step N uses the value for N - 1 finished updates.
 
     Args:
-        scheduler: A `LambdaLR`, as all those of `transformers` but the ones that look at a metric.
+        scheduler: A `LambdaLR`; all schedulers of `transformers` are one, except those that depend on a metric.
         steps: Planned steps.
-        warmup: Those of them that warm up; the corner at their end is a point of its own.
-        points: Most stretches that the plan is cut into; a run of fewer steps has each of its own.
+        warmup: Number of warm-up steps; the end of the warm-up is a point.
+        points: Maximum number of segments; with fewer steps, every step is a point.
     """
     factors = getattr(scheduler, "lr_lambdas", None)
     if not factors or steps < 1:
@@ -262,17 +262,17 @@ def planned_learning_rate(scheduler: Any, steps: int, warmup: int, *, points: in
 
 
 def step_loss(passes: Sequence[ForwardPass], scale: float) -> Tensor | None:
-    """Return the loss of a step: what was differentiated, over all its micro-batches, without the loss scale."""
+    """Return the differentiated loss of a step over all its micro-batches, without the loss scale."""
     if not passes:
         return None
     return torch.stack([pass_.loss.float() * pass_.factor.float() / scale for pass_ in passes]).sum()
 
 
 def batch_of(passes: Sequence[ForwardPass], model: nn.Module) -> tuple[Tensor, Tensor | None] | None:
-    """Return inputs and targets of a step, as its loss saw them, micro-batches one below the other; None where there are none.
+    """Return inputs and targets of a step, as its loss saw them, with micro-batches concatenated; None if there are none.
 
-    Micro-batches of different lengths become one long row. Targets are there for language models that predict the next
-    token: their loss shifts the labels, so they are shifted here.
+    Micro-batches of different lengths become one long row. Only language models that predict the next token have targets: their
+    loss shifts the labels, so they are shifted here.
     """
     inputs = [tensor for pass_ in passes if (tensor := _tensor(pass_.inputs, _main_input(model))) is not None]
     targets = [tensor for pass_ in passes if (tensor := _targets(pass_.inputs, model)) is not None]

@@ -1,4 +1,4 @@
-"""Lightning: a callback that records what `lightning.Trainer` trains."""
+"""Lightning: a callback that records a training by `lightning.Trainer`."""
 
 import math
 import os
@@ -25,7 +25,7 @@ VALIDATION = {"val_loss": "val_loss"}
 
 
 def inputs_of(batch: Any) -> Any:
-    """Return the inputs of a batch: itself, its first part, or those of a mapping."""
+    """Return the inputs of a batch: the batch itself, its first part, or the inputs of a mapping."""
     if isinstance(batch, Mapping):
         return inputs_and_targets(batch)[0]
     return batch[0] if isinstance(batch, tuple | list) and batch else batch
@@ -34,29 +34,29 @@ def inputs_of(batch: Any) -> Any:
 class RecorderCallback(CallbackBase, Callback):  # type: ignore[misc]  # lightning calls every event of its own class
     """Records a training: `callback = RecorderCallback("run/")`, then `Trainer(callbacks=[callback])`.
 
-    Module, optimizers, loss scaler and clip norm come from the trainer; a resume from a checkpoint that was saved with the
-    callback continues the folder. A step is a batch after which an optimizer stepped; its loss is the mean of what
-    `training_step` returned since the step before. The gradients are read before they are clipped.
+    Module, optimizers, loss scaler and clip norm come from the trainer; a resume from a checkpoint saved with the callback
+    continues the folder. A step is a batch after which an optimizer stepped. Its loss is the mean of the losses that
+    `training_step` returned since the last step. Gradients are read before clipping.
 
     Under manual optimization the same holds: `training_step` calls `self.manual_backward(loss)` and `optimizer.step()`, and
     returns the loss to have it recorded. Gradients are read when an optimizer of `self.optimizers()` steps, so clip with
-    `self.clip_gradients` from `on_before_optimizer_step` and not earlier. Where several optimizers step in one batch,
-    the gradients are those that were there when the first did.
+    `self.clip_gradients` from `on_before_optimizer_step` and not earlier. If several optimizers step in one batch, the gradients
+    are read when the first one does.
 
-    What only the training knows is told to the callback: `callback.log_step(tokens_seen=...)` in `training_step`,
+    Values that only the training knows are passed to the callback: `callback.log_step(tokens_seen=...)` in `training_step`,
     `callback.log_after(...)` after a validation, `callback.pin(batch)` before `trainer.fit`.
 
     Args:
         folder: The run folder, or an address such as "s3://bucket/run".
-        batch_of: Makes inputs and targets, as the loss saw them, of a batch. Default: its inputs only, because where the
-            targets are, and whether the model shifts them, is not known.
-        validation: Which logged metrics are recorded after a validation, by catalogue name.
-        **options: Arguments of `Recorder`, in place of what the callback would choose, such as `cadence`, `vocabulary`,
-            `sequence_length` or further facts of `run.json`.
+        batch_of: Returns inputs and targets of a batch, as the loss saw them. Default: its inputs only, because it is not known
+            where the targets are and whether the model shifts them.
+        validation: Logged metrics to record after a validation, by catalogue name.
+        **options: Arguments of `Recorder` that replace the callback's choices, such as `cadence`, `vocabulary`, `sequence_length`
+            or further facts of `run.json`.
 
     Raises:
         TypeError: If an option is neither an argument nor a fact.
-        ValueError: If `grids` or `suffix` is not one of its words.
+        ValueError: If `grids` or `suffix` is not one of its values.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class RecorderCallback(CallbackBase, Callback):  # type: ignore[misc]  # lightni
         self._has_read = False
 
     def setup(self, _trainer: Any, _module: nn.Module, stage: str) -> None:
-        """Forget the steps of an earlier training; a checkpoint is loaded after this."""
+        """Forget the steps of an earlier training; a checkpoint is loaded later."""
         if stage == "fit":
             self._step = None
 
     def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
-        """Start the recorder, or go on with the folder after a resume."""
+        """Start the recorder, or continue the folder after a resume."""
         self._close()
         with self._guard("starting the recorder"):
             start = trainer.global_step if self._step is None else self._step
@@ -94,13 +94,13 @@ class RecorderCallback(CallbackBase, Callback):  # type: ignore[misc]  # lightni
         self._hand_over_batches(pl_module)
 
     def on_before_optimizer_step(self, _trainer: Any, _module: nn.Module, _optimizer: Any) -> None:
-        """Read the gradients: unscaled by now, and not clipped."""
+        """Read the gradients, which are unscaled and not clipped yet."""
         if self._recorder and not self._has_read:
             self._recorder.after_backward()
             self._has_read = True
 
     def on_train_batch_end(self, trainer: Any, pl_module: nn.Module, outputs: Any, batch: Any, _index: int) -> None:
-        """Finish the step where an optimizer stepped."""
+        """Finish the step if an optimizer stepped."""
         if self._recorder is None:
             return
         with self._guard("reading the loss"):
@@ -117,7 +117,7 @@ class RecorderCallback(CallbackBase, Callback):  # type: ignore[misc]  # lightni
         self._step = (self._step or 0) + 1
 
     def on_validation_batch_start(self, trainer: Any, _module: nn.Module, batch: Any, _index: int, _dataloader: int = 0) -> None:
-        """Hold out the rows of the batch, unless the trainer was asked to validate on what it trains on."""
+        """Hold out the rows of the batch, unless the trainer validates on its training set."""
         if self._recorder and not trainer.overfit_batches:
             with self._guard("taking the rows of a validation batch"):
                 self._recorder.hold_out_rows({*rows_of(self._batch_of(batch))})
@@ -135,11 +135,11 @@ class RecorderCallback(CallbackBase, Callback):  # type: ignore[misc]  # lightni
         self._close()
 
     def on_exception(self, _trainer: Any, _module: nn.Module, _error: BaseException) -> None:
-        """Close the recorder: Lightning ends here after an interrupt as well."""
+        """Close the recorder: Lightning calls this after an interrupt as well."""
         self._close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint of the trainer keeps: the number of finished steps."""
+        """Return the state for a checkpoint of the trainer: the number of finished steps."""
         return {"step": self._step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""On-demand measurements: what a training loop can ask of its recorder beyond the standing record."""
+"""On-demand measurements: what a training loop can request from its recorder in addition to the regular record."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +14,14 @@ from ckaudit.recorder.loop.session import RunSession, Start
 
 
 class OnDemand:
-    """The methods of `Recorder` that measure something because they are called; like the others they never raise."""
+    """The methods of `Recorder` that measure on request; like the others they never raise."""
 
     _guard: Guard
     _session: Start | None
 
     @property
     def _first_rank(self) -> RunSession | None:
-        """What writes the run; None on the other ranks, which measure nothing."""
+        """The session that writes the run; None on the other ranks, which measure nothing."""
         return self._session if isinstance(self._session, RunSession) else None
 
     def pin(
@@ -33,46 +33,46 @@ class OnDemand:
         shift: int = 8,
         held_out: bool | None = None,
     ) -> None:
-        """Show a batch to the model now and at every checkpoint from now on: without gradients, in evaluation mode, unnoticed.
+        """Evaluate the model on a batch now and at every checkpoint: without gradients, in evaluation mode, without side effects.
 
-        The line and the checkpoint then hold `fixed_probe_loss`, and where the model puts out logits `logit_entropy_probe`
-        (nats), `topk_mass_probe` (% of the 10 likeliest tokens) and `output_kl_to_prev` (nats). The checkpoint holds the
-        same for the twin: the tokens at other positions. Every pinned batch costs two forward passes a checkpoint.
+        The log line and the checkpoint then contain `fixed_probe_loss` and, if the model outputs logits, `logit_entropy_probe`
+        (nats), `topk_mass_probe` (% of the 10 likeliest tokens) and `output_kl_to_prev` (nats). The checkpoint contains the same
+        for the twin, which has the tokens at other positions. Every pinned batch costs two forward passes per checkpoint.
 
-        A model whose parameters are spread over ranks is not shown anything, for that would take all of them.
+        A model whose parameters are sharded over ranks is not evaluated, because that would need all ranks.
 
         Args:
             batch: Inputs and targets; copied.
-            loss: Returns the loss of the model on the batch, both given. Default: what the model puts out for a mapping,
-                cross entropy of its logits for a pair.
-            name: Its name; any but the default follows the names of the values as their label.
-            shift: Positions by which the twin is moved, at most a quarter of the sequence, which is cut as much to make
-                room; 0: no twin.
-            held_out: Whether training never sees the batch, where known.
+            loss: Returns the loss of a model on a batch, its two arguments. Default: the loss that the model returns for a
+                mapping, cross entropy of its logits for a pair.
+            name: Name of the batch; any but the default is appended to the names of the values as a label.
+            shift: Positions by which the twin is shifted, at most a quarter of the sequence, which is shortened by as many; 0: no
+                twin.
+            held_out: Whether training never sees the batch, if known.
         """
         if session := self._first_rank:
             with self._guard(f"pinning the batch {name}"):
                 session.log_after(session.requests.pin(name, batch, loss, shift=shift, held_out=held_out))
 
     def hold_out(self, batch: Any) -> None:
-        """Tell that training must not see the rows of a batch: once before it, or at every evaluation.
+        """Declare that training must not see the rows of a batch: once before the training, or at every evaluation.
 
-        At the steps that are looked at, every 25th and those with a checkpoint, the rows of the training's batch are compared
-        with them, and the line holds `held_out_rows_trained_on`, the share of them (%) that was met so far. Only rows that are
-        equal in all elements are found. A batch that is pinned as held out needs no such call. Of several ranks the first
-        compares its own batches.
+        At every 25th step and those with a checkpoint, the rows of the training batch are compared with the held-out rows. The
+        log line then contains `held_out_rows_trained_on`, the share of held-out rows (%) seen in training so far. Only rows that
+        are equal in all elements are found. A batch pinned as held out needs no such call. Of several ranks the first compares
+        its own batches.
 
         Args:
-            batch: In the form that `step` is given, up to 65,536 rows altogether; only hashes are kept.
+            batch: A batch in the form that `step` takes, up to 65,536 rows altogether; only hashes are kept.
         """
         if session := self._first_rank:
             with self._guard("taking held-out rows"):
                 session.requests.held_out.add_batch(batch)
 
     def hold_out_rows(self, rows: set[int]) -> None:
-        """Tell the same of rows that a trainer evaluates on, by their hashes: nobody has declared that they are held out.
+        """Hold out rows that a trainer evaluates on, by their hashes, without the user's declaration.
 
-        Nothing is recorded where these are all rows of the training, or where the rows of one batch are alike.
+        Nothing is recorded if these include all rows of the training, or if the rows of one batch are alike.
         """
         if session := self._first_rank:
             with self._guard("taking held-out rows"):
@@ -83,16 +83,16 @@ class OnDemand:
     ) -> GradientCheck | None:
         """Compare the gradients of the backward pass with central differences of the loss, on a copy in float64.
 
-        The step under way gets a checkpoint, which holds the largest relative error and its tensor. Worth a call before the
-        first step, on a small batch: every element compared costs two to four forward passes.
+        The current step gets a checkpoint, which contains the largest relative error and its tensor. Call it before the first
+        step, on a small batch: every compared element costs two to four forward passes.
 
         Args:
             batch: What the loss needs.
-            loss: Returns the loss of the model on the batch, both given; it must look at no other model.
+            loss: Returns the loss of a model on a batch, its two arguments; it must not use another model.
             per_tensor: Elements compared in each tensor.
 
         Returns:
-            What was found; None where nothing could be, and on ranks that do not record.
+            The result; None if the check failed, and on ranks that do not record.
         """
         if session := self._first_rank:
             with self._guard("checking gradients"):
@@ -102,52 +102,50 @@ class OnDemand:
         return None
 
     def micro_batch(self, examples: float = 1.0) -> None:
-        """Tell that one backward pass of several before an update has ended, to measure the gradient noise scale.
+        """Report the end of one of several backward passes before an update, to measure the gradient noise scale.
 
-        Called after each of them, before clipping, with gradients that were zero before the first. The line then holds
-        `grad_noise_scale`, in examples, once ten updates were seen, and what it is the ratio of: `grad_noise_trace` and
-        `grad_noise_signal`, each a mean over updates. Of several ranks each pass has to be synchronised; with one
-        pass an update there is `rank_batch`.
-        Gradients that ranks hold in parts are not looked at.
+        Call it after each of them, before clipping, with gradients that were zero before the first. After ten updates the log
+        line contains `grad_noise_scale`, in examples, and the two parts of that ratio, `grad_noise_trace` and
+        `grad_noise_signal`, each a mean over updates. With several ranks each pass has to be synchronised; with one pass per
+        update use `rank_batch`. Sharded gradients are not measured.
 
         Args:
-            examples: Examples in the micro-batch, of all ranks together; without it the scale is in micro-batches.
+            examples: Examples in the micro-batch, over all ranks; by default the scale is in micro-batches.
         """
         if session := self._first_rank:
             with self._guard("looking at a micro-batch"):
                 session.requests.micro_batch(examples)
 
     def rank_batch(self, examples: float = 1.0) -> None:
-        """Ask, before the backward pass of an update, for the gradient noise scale from the batches of several ranks.
+        """Request, before the backward pass of an update, the gradient noise scale from the batches of several ranks.
 
-        Under `DistributedDataParallel` the gradient of the first rank is compared with the mean over all, in this step only;
-        the line holds `grad_noise_scale`, in examples, and its two parts, once ten updates were compared. It costs two passes
-        over a sample of the gradients; the ranks exchange nothing for it, and it may be called on all of them or on the first
-        alone.
-        With accumulation it counts what the last backward pass, the one that averages, leaves of all of them together.
+        Under `DistributedDataParallel` the gradient of the first rank is compared with the mean over all ranks, in this step
+        only. After ten comparisons the log line contains `grad_noise_scale`, in examples, and its two parts. The cost is two
+        passes over a sample of the gradients. The ranks exchange nothing for it, so it may be called on all of them or on the
+        first alone. With accumulation, the gradients after the last backward pass count, which is the one that averages.
 
         Args:
-            examples: Examples of the update on each rank; without it the scale is in batches of a rank.
+            examples: Examples of the update on each rank; by default the scale is in batches of a rank.
         """
         if session := self._first_rank:
             with self._guard("asking for a rank's own gradient"):
                 session.requests.rank_batch(examples)
 
     def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int = 8, seed: int = 0) -> Curvature | None:
-        """Estimate the trace of the Hessian of a loss by all trainable parameters, as `curvature_trace_est` of the line.
+        """Estimate the trace of a loss's Hessian by all trainable parameters, as `curvature_trace_est` in the log line.
 
-        Costs a backward pass that keeps its graph, and one more per sample. Gradients in `.grad` stay as they are.
-        A model whose parameters are spread over ranks is not measured.
+        It costs a backward pass that keeps its graph, and one more per sample. Gradients in `.grad` do not change. A model whose
+        parameters are sharded over ranks is not measured.
 
         Args:
-            loss: A function that computes it, which runs in evaluation mode, with plain attention, and unnoticed by the
-                training; or the loss with its graph, which stays, where every operator has a second derivative: fused
-                attention has none.
+            loss: A function that computes the loss; it runs in evaluation mode, with plain attention, and without side effects on
+                the training. Or the loss with its graph, which is kept; then every operator needs a second derivative, which
+                fused attention lacks.
             samples: Random vectors.
-            seed: Of their generator: equal seeds compare equal vectors.
+            seed: Seed of their generator; equal seeds give equal vectors.
 
         Returns:
-            Estimate and standard error; None where there is none, and on ranks that do not record.
+            Estimate and standard error; None if the estimate failed, and on ranks that do not record.
         """
         if session := self._first_rank:
             with self._guard("measuring the curvature"):
@@ -157,10 +155,10 @@ class OnDemand:
         return None
 
     def profile_next_step(self) -> None:
-        """Profile one step, called before its forward pass: `run.json` then says which kernels ran for each tensor.
+        """Profile one step; call it before its forward pass. `run.json` then lists the kernels that ran for each tensor.
 
-        It is stopped when the step is finished. The step takes longer, and a device is waited for at its end. Whatever runs
-        between is in the profile: ask for other checks of this step before it.
+        The profiler stops when the step is finished. The step takes longer, and waits for the device at its end. Everything that
+        runs until then is in the profile, so request other checks of this step before it.
         """
         if session := self._first_rank:
             with self._guard("profiling a step"):

@@ -1,4 +1,4 @@
-"""The recorder: what a training loop calls, and the order in which a step becomes a line and a checkpoint."""
+"""The recorder: the methods that a training loop calls, and how a step becomes a log line and a checkpoint."""
 
 import atexit
 import os
@@ -31,7 +31,7 @@ from ckaudit.remote.spool import address_of, folder_of
 class Recorder(OnDemand):
     """Writes a run folder while a PyTorch model trains.
 
-    The training loop, with the recorder's calls in their places::
+    A training loop with the recorder's calls::
 
         recorder = Recorder(model, "run/", optimizer=optimizer, vocabulary=50_000, sequence_length=1_024, clip_norm=1.0)
         for batch in loader:
@@ -46,84 +46,81 @@ class Recorder(OnDemand):
             optimizer.zero_grad()
         recorder.close()                                   # or `with Recorder(...) as recorder:`, or the end of the program
 
-    What can be measured besides, when it is called for, stands in `OnDemand`.
+    `OnDemand` has further measurements, made on request.
 
-    Without `after_backward` the gradients are read when the optimizer steps; if `clip_norm` was given, `gradients_source`
-    then says "post_clip". A step that a loss scaler skips is an attempt like any other.
+    Without `after_backward` the gradients are read when the optimizer steps; if `clip_norm` was given, `gradients_source` is then
+    "post_clip". A step that a loss scaler skips counts as an attempt.
 
-    The folder receives `run.json`, a line per step in `scalars.jsonl`, and checkpoints: at step 0 (weights only), where
-    the cadence asks, after an event, and at the end. Where the folder holds a run already, a session is added to it;
-    `start_step` then says which step the weights are of, and later checkpoints are renamed as history.
+    The folder gets `run.json`, a line per step in `scalars.jsonl`, and checkpoints: at step 0 (weights only), by the cadence,
+    after an event, and at the end. If the folder already contains a run, a session is added to it. `start_step` is then the step
+    of the weights, and later checkpoints are renamed as superseded.
 
-    The recorder changes nothing about the training: no weight, gradient, random number or mode. None of its methods
-    raises; what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
-    Only a call that cannot be meant, such as an unknown keyword of this constructor, raises before anything is done.
+    The recorder changes nothing in the training: no weight, gradient, random number or mode. None of its methods raises. A
+    failure is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and its data is missing in the files. Only an
+    invalid call, such as an unknown keyword of this constructor, raises before anything is done.
 
-    On an accelerator nothing waits for the numbers of a plain step: they are sent for when it is finished and read a step
-    later, so that its line, and what an event in it asks for, come one step later too. Steps with a checkpoint or vital signs
-    are read at once, and so are those of sharded models and of a `GradScaler`, which wait by themselves.
+    On an accelerator nothing waits for the numbers of a plain step: their copy starts when the step is finished and is read a
+    step later. So its log line, and the checkpoint after an event in it, come one step later. Steps with a checkpoint or vital
+    signs are read at once; so are those of sharded models and of a `GradScaler`, which wait anyway.
 
     Every rank has a recorder, with the same arguments and the same calls; start it after the model is wrapped or sharded. The
-    first rank writes the run: its own loss, batch and module outputs, and tensors as a whole, also where FSDP2 or tensor
-    parallelism has sharded them. Say `planned_steps` then: the weights of the last step need all ranks, which `close` does
-    not wait for. The others add, where the cadence asks, a small file each with what only they know: their own time, and
-    hashes of batch and weights.
+    first rank writes the run: its own loss, batch and module outputs, and whole tensors, even if FSDP2 or tensor parallelism has
+    sharded them. In that case give `planned_steps`: the weights of the last step need all ranks, and `close` does not wait for
+    them. By the cadence, each other rank adds a small file with what only it knows: its step times, and hashes of batch and
+    weights.
 
-    A module inside `torch.compile` or TorchScript is not hooked, so that its activations and attention are not recorded,
-    which the log says once. Of a model that is compiled in part, attention is recorded only where
-    `attention_probabilities` names a module.
+    A module inside `torch.compile` or TorchScript is not hooked, so its activations and attention are not recorded; this is
+    logged once. In a partly compiled model, attention is recorded only for modules in `attention_probabilities`.
 
-    Where gradients are kept elsewhere, `grad_of` brings them; otherwise such a parameter is not recorded, never zero. For
-    Megatron it is `lambda p: getattr(p, "main_grad", None)`. For DeepSpeed it is
-    `deepspeed.utils.safe_get_full_grad`, with `after_backward` between `engine.backward(loss)` and `engine.step()`. With it
-    gradients are read by `after_backward` and `after_clipping` alone, which every rank has to call: bringing them may need
-    all of them.
+    If gradients are not in `.grad`, `grad_of` returns them; otherwise they are absent, not zero. For Megatron it is `lambda p:
+    getattr(p, "main_grad", None)`. For DeepSpeed it is `deepspeed.utils.safe_get_full_grad`, with `after_backward` between
+    `engine.backward(loss)` and `engine.step()`. With it gradients are read by `after_backward` and `after_clipping` alone, which
+    every rank has to call: bringing them may need all of them.
 
-    Where `ckaudit drill` has started the program, its variable `CKAUDIT_DRILL` sends the run to a folder of the drill, asks for a
-    fault on purpose, and ends the program after so many steps.
+    If `ckaudit drill` has started the program, its variable `CKAUDIT_DRILL` redirects the run to a folder of the drill, requests
+    a fault, and ends the program after a number of steps.
 
     Args:
         model: The model. Wrappers of `torch.compile` and data parallelism are looked through.
-        folder: The run folder; made where it is missing. Or an address, such as "s3://bucket/run": files are written to a
-            spool on this machine, and a thread puts them up from there; no step waits for it. See docs/object-storage.md.
-        optimizer: The optimizer, or several of them. Without it there are no learning rates, and no weight movement
-            unless `after_backward` is called.
-        scaler: The `GradScaler`, if any. Where gradients are still scaled when they are read, their statistics are
-            divided by the scale.
-        start_step: Update attempts already finished, at a resume.
-        cadence: When checkpoints are due: stretches of steps with one distance each.
-        limits: When an event asks for a checkpoint, and how many events may; see `EventThresholds`.
+        folder: The run folder, created if missing. Or an address, such as "s3://bucket/run": files are written to a spool on this
+            machine, and a thread uploads them from there; no step waits for it. See docs/object-storage.md.
+        optimizer: The optimizer, or several of them. Without it there are no learning rates, and no weight movement unless
+            `after_backward` is called.
+        scaler: The `GradScaler`, if any. If gradients are still scaled when they are read, their statistics are divided by the
+            scale.
+        start_step: Update attempts finished before a resume.
+        cadence: When checkpoints are due: ranges of steps with one interval each.
+        limits: When an event triggers a checkpoint, and how many may; see `EventThresholds`.
         modules: Glob patterns of the modules whose outputs are measured. Default: blocks, norms, embeddings, activation
             functions, convolutions, and the linear layers outside attention and head. Each is seen at its first call.
-        attention_probabilities: Glob patterns of modules that put out probabilities (B, H, Q, K), also among other
-            things; a model shows its own by passing them through an `nn.Identity`. Two sequences are looked at.
+        attention_probabilities: Glob patterns of modules whose output is or contains probabilities (B, H, Q, K); a model can
+            expose its own by passing them through an `nn.Identity`. Two sequences are measured.
         attention_logits: The same for the scaled logits before softmax.
-        attention_queries: Queries of each sequence, two sequences at most, at which all other attention is computed again:
-            `scaled_dot_product_attention`, and a softmax in a module named after attention. The largest logits are those of
-            the whole batch in a checkpoint, of one sequence in the lines between. 0: it is not recorded.
-        causal: Whether a query must not see later keys. Default: so where later keys got exactly nothing.
-        kv_heads: Key and value heads of each layer, where several queries share them.
-        moe_routers: Glob patterns of modules that put out the logits of experts, alone or beside what they chose.
-        experts_per_token: Experts of each token, where neither router nor model says it.
-        compiled: Whether the model runs inside `torch.compile` although it does not look so, because it is compiled later.
-        grad_of: Returns the gradient of a parameter, or None where it has none. Default: `parameter.grad`.
+        attention_queries: Queries per sequence, in at most two sequences, for which all other attention is recomputed:
+            `scaled_dot_product_attention`, and a softmax in a module named after attention. The largest logits are over the whole
+            batch in a checkpoint, and over one sequence in the log lines between. 0: it is not recorded.
+        causal: Whether a query must not see later keys. Default: true if later keys have exactly zero weight.
+        kv_heads: Number of key and value heads per layer, if several query heads share one.
+        moe_routers: Glob patterns of modules that output the logits of experts, alone or with the chosen experts.
+        experts_per_token: Experts per token, if neither router nor model has this number.
+        compiled: Whether the model runs inside `torch.compile` although that cannot be detected, because it is compiled later.
+        grad_of: Returns the gradient of a parameter, or None if it has none. Default: `parameter.grad`.
         grids: How sampled weights and attention are written: "q8" bytes, "nested" numbers, or "none". Layers take turns.
-        budget_kb: Size that a checkpoint file keeps to, in thousands of bytes; None: everything, every time. Norms, movement
-            and heads of everything are always written, and the grids whose turn it is, but not beside the black box of an
-            event; the rest takes turns by layer where there is no room for all, and `left_out` says what some layers lack.
+        budget_kb: Maximum size of a checkpoint file, in thousands of bytes; None: write everything, every time. Norms, movement
+            and heads are always written, and so are the grids whose turn it is, except beside the black box of an event. The rest
+            takes turns by layer if there is no room for all, and `left_out` lists what some layers lack.
         spectral_norms: Glob patterns of the weights whose largest singular value is measured.
         exact: Whether each tensor carries a hash of its bytes.
-        suffix: ".json", ".json.gz" or ".json.zst". Default: ".json", or ".json.zst" where plain files of this model would
-            have to leave out statistics to keep the budget.
-        **facts: Further facts of `run.json`, such as name, config, seed, vocabulary, sequence_length, clip_norm,
-            warmup_steps, planned_steps, planned_learning_rate, slices, model_scale_hint; for a run that can be repeated also
-            tokenizer (a file or the object, of which the hash is kept), data_manifest (a mapping or a JSON file),
-            eval_artifacts (paths by name, hashed) and decoding. The git commit, the installed packages and a model's
-            own config are found without being given.
+        suffix: ".json", ".json.gz" or ".json.zst". Default: ".json", or ".json.zst" if plain files of this model would have to
+            leave out statistics to keep the budget.
+        **facts: Further facts of `run.json`, such as name, config, seed, vocabulary, sequence_length, clip_norm, warmup_steps,
+            planned_steps, planned_learning_rate, slices, model_scale_hint; for a repeatable run also tokenizer (a file or the
+            object; its hash is kept), data_manifest (a mapping or a JSON file), eval_artifacts (paths by name, hashed) and
+            decoding. The git commit, the installed packages and a model's own config are found without being given.
 
     Raises:
         TypeError: If a keyword is not a fact of `run.json`.
-        ValueError: If `grids` or `suffix` is not one of its words.
+        ValueError: If `grids` or `suffix` is not one of its values.
     """
 
     def __init__(
@@ -209,14 +206,14 @@ class Recorder(OnDemand):
             self._guard.failed("reading gradients", error)
 
     def after_clipping(self, max_norm: float, norm: Any = None) -> None:
-        """Read gradients that were clipped already: instead of `after_backward`, where a trainer leaves no other place.
+        """Read gradients after clipping, instead of `after_backward`, if a trainer leaves no earlier place.
 
-        The numbers are those before clipping (`gradients_source` is "rescaled") where the factor is known: from `norm`, or
-        because the gradients are smaller than clipping would have left them. Otherwise they are as read ("post_clip").
+        The numbers are those before clipping (`gradients_source` is "rescaled") if the factor is known: from `norm`, or because
+        the gradients are too small to have been clipped. Otherwise they are those after clipping ("post_clip").
 
         Args:
-            max_norm: Largest total norm let through.
-            norm: Total norm before clipping, as `clip_grad_norm_` returns it, where known.
+            max_norm: Maximum total norm.
+            norm: Total norm before clipping, as `clip_grad_norm_` returns it, if known.
         """
         with self._guard("reading gradients"):
             if self._session:
@@ -225,9 +222,9 @@ class Recorder(OnDemand):
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Clip as `torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)` does, and return the total norm.
 
-        The gradients are read on the way, unless `after_backward` has just done so. The result is torch's to the bit; the
-        norms are taken only once, except for half precision and, on a CPU, gradients of more than 33 million elements.
-        Parameters that the model gets later are clipped too, once an optimizer holds them.
+        This also reads the gradients, unless `after_backward` has just done so. The result is identical to torch's to the last
+        bit. The norms are computed only once, except for half precision and, on a CPU, gradients of more than 33 million
+        elements. Parameters added to the model later are clipped too, once an optimizer holds them.
         """
         gradients_and_norms = None
         if self._session:
@@ -240,14 +237,14 @@ class Recorder(OnDemand):
         return clip(*gradients_and_norms, max_norm)
 
     def log(self, **values: Any) -> None:
-        """Add values to the line of the step that is under way, by their catalogue names."""
+        """Add values to the log line of the current step, by catalogue name."""
         if self._session:
             self._session.log(values)
 
     def log_after(self, **values: Any) -> None:
-        """Add values to the line of the step finished last, such as the loss of a validation that follows it.
+        """Add values to the log line of the last finished step, such as the loss of a validation that follows it.
 
-        A value that the line has already stays. Before the first step of a run they belong to step 0.
+        Existing values stay. Before the first step of a run the values belong to step 0.
         """
         if self._session:
             with self._guard("logging after a step"):
@@ -256,14 +253,14 @@ class Recorder(OnDemand):
     def step(
         self, loss: Any = None, *, batch: Any = None, batch_id: str | int | None = None, source: str | None = None, **values: Any
     ) -> None:
-        """Finish a step: write its line and, where one is due, its checkpoint.
+        """Finish a step: write its log line and, if one is due, its checkpoint.
 
         Args:
-            loss: Training loss of the step, unscaled: a number or a tensor of one element.
-            batch: Inputs and targets as the loss saw them; hashed, and compared with each other where both are tokens. Without
-                it a checkpoint describes the first inputs of the model's own call.
-            batch_id: The loader's own name of the batch.
-            source: Where the batch came from.
+            loss: Unscaled training loss of the step: a number or a tensor of one element.
+            batch: Inputs and targets as the loss saw them; hashed, and compared with each other if both are tokens. Without it a
+                checkpoint describes the model's first inputs.
+            batch_id: The loader's name for the batch.
+            source: The data source of the batch.
             **values: More values of the line, as in `log`; a label goes in as `**{"slice_val_loss/regular": 1.8}`.
         """
         if self._session:
@@ -291,7 +288,7 @@ class Recorder(OnDemand):
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raise as `Recorder` does where these keywords of it cannot be meant."""
+    """Raise as `Recorder` does for invalid keyword arguments."""
     arguments = signature(Recorder).parameters.keys() - {"grids", "suffix"}
     check_call(**{name: value for name, value in options.items() if name not in arguments})
 

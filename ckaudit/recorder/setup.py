@@ -1,4 +1,4 @@
-"""The settings that a recorder is started with."""
+"""The settings of a recorder at its start."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from ckaudit.recorder.loop.triggers import EventThresholds
 
 
 class RecordingOptions(Struct, frozen=True, kw_only=True):
-    """Settings of what is written, and how much: see `Recorder`."""
+    """Settings for what is written, and how much; see `Recorder`."""
 
     grids: GridEncoding
     spectral: Sequence[str]
@@ -27,17 +27,17 @@ class RecordingOptions(Struct, frozen=True, kw_only=True):
 
 
 class HookOptions(Struct, frozen=True, kw_only=True):
-    """Settings of the forward hooks: what they look at.
+    """Settings for what the forward hooks measure.
 
     Attributes:
         modules: Glob patterns of modules whose outputs are measured; None: the default choice.
-        probabilities: Glob patterns of modules that put out attention probabilities (B, H, Q, K).
+        probabilities: Glob patterns of modules that output attention probabilities (B, H, Q, K).
         logits: The same for the logits before softmax.
-        queries: Queries of each sequence at which other attention is computed again; 0: it is not looked at.
-        causal: Whether a query must not see later keys; None: look.
-        kv_heads: Key and value heads of each layer, where queries share them.
-        routers: Glob patterns of modules that put out the logits of experts.
-        experts_per_token: Experts of each token; None: ask router and model.
+        queries: Queries per sequence for which other attention is recomputed; 0: it is not measured.
+        causal: Whether a query must not see later keys; None: detect it.
+        kv_heads: Number of key and value heads per layer, if query heads share them.
+        routers: Glob patterns of modules that output the logits of experts.
+        experts_per_token: Experts per token; None: take it from router or model.
         hookable: Names of the modules that may be hooked.
     """
 
@@ -53,19 +53,19 @@ class HookOptions(Struct, frozen=True, kw_only=True):
 
 
 class Setup(Struct, frozen=True, kw_only=True):
-    """The same on every rank; see `Recorder` for what is not said here.
+    """Arguments of a recorder, the same on every rank; see `Recorder` for details.
 
     Attributes:
         model: The model without wrappers.
         path: The run folder.
-        address: Where its files go from there, if they do.
+        address: Address that its files are uploaded to, if any.
         guard: Keeps failures away from the training.
         optimizer: None, one or several.
         scaler: The loss scaler, if any.
         start_step: Update attempts already finished.
-        limits: When an event asks for a checkpoint.
+        limits: When an event triggers a checkpoint.
         options: How much is written.
-        hooks: What the forward hooks look at.
+        hooks: What the forward hooks measure.
         facts: Facts of `run.json`.
     """
 

@@ -1,4 +1,4 @@
-"""How targets stand to the tokens that a model reads: they are the next ones, the same ones, or something else."""
+"""Relation of targets to the tokens that a model reads: the next tokens, the same ones, or something else."""
 
 import inspect
 from collections.abc import Iterable
@@ -8,40 +8,40 @@ from typing import Any
 from ckaudit.recorder.stats.arrays import Array, dtype_name, is_sharded
 
 TOKEN_TYPES = ("int64", "int32", "int16", "uint8")
-IGNORED = -100  # the target that torch.nn.functional.cross_entropy leaves out
+IGNORED = -100  # the target that torch.nn.functional.cross_entropy ignores
 
 
 def relation(
     inputs: Array, targets: Array, is_mapping: bool, loss_targets: int | None, *, is_shifted_later: bool
 ) -> tuple[float | None, float | None]:
-    """Return the share of the targets that are the next input, and that are the same; None where it is not known.
+    """Return the share of targets that are the next input, and of those that are the same input; None if it is not known.
 
     Args:
         inputs: Tokens.
-        targets: Of the same shape.
-        is_mapping: Whether the batch is a mapping: whether the model shifts its labels itself, only the code knows.
-        loss_targets: How many targets the loss function was asked for, where it was seen.
+        targets: Targets of the same shape.
+        is_mapping: Whether the batch is a mapping: then only the code knows whether the model shifts the labels.
+        loss_targets: Number of targets of the loss function, if it was seen.
         is_shifted_later: Whether the model shifts labels itself.
     """
     as_given = match(inputs, targets)
     if not (is_mapping or is_shifted_later) and loss_targets is None and inputs is targets:
-        return None, None  # one array twice: what became of it nobody saw
+        return None, None  # the same array twice: it is unknown how it was used
     if not is_mapping and loss_targets is not None and loss_targets % _counted(targets):
         if as_given != 1 or loss_targets % _counted(targets[..., 1:]):
             return None, None
         is_shifted_later = True
     if is_shifted_later and (is_mapping or as_given == 1):
         return match(inputs[..., 1:], targets[..., 1:]), match(inputs[..., :-1], targets[..., 1:])
-    if is_mapping:  # whether the model shifts labels itself, only its code knows
+    if is_mapping:  # only the code of the model knows whether it shifts labels
         return None, None
     return shift_match(inputs, targets), as_given
 
 
 def shifts_labels(model: Any) -> bool:
-    """Return whether a model of `transformers` computes its loss of the next token, from labels that it shifts itself.
+    """Return whether a model of `transformers` computes the next-token loss from labels that it shifts itself.
 
-    The name of its class says so, as in LlamaForCausalLM. One whose name says nothing, as GPT2LMHeadModel, gets that
-    loss too where its `forward` asks for `loss_function`; XLNetLMHeadModel computes another, of labels as they are.
+    The class name says so, as LlamaForCausalLM. A class with another name, as GPT2LMHeadModel, does so if its `forward` uses
+    `loss_function`. XLNetLMHeadModel computes another loss, of labels that are not shifted.
     """
     kind = getattr(model, "loss_type", None)
     if kind is not None or not hasattr(model, "loss_function"):
@@ -50,16 +50,16 @@ def shifts_labels(model: Any) -> bool:
 
 
 def shift_match(inputs: Array, targets: Array) -> float | None:
-    """Return the share of counted targets equal to the next input, shapes (..., T); None where none is counted."""
+    """Return the share of counted targets equal to the next input, shapes (..., T); None if no target counts."""
     return match(inputs[..., 1:], targets[..., :-1])
 
 
 def next_token_share(rows: Iterable[Array], targets: Array | None) -> float | None:
-    """Return the largest share of the targets that are the next token of any of some inputs; None of no such targets.
+    """Return the largest share of targets that are the next token in one of several inputs; None without such targets.
 
     Args:
-        rows: Tokens, each (B, T), or (T, B) where time comes first.
-        targets: Classes as a loss function was given them, in any shape: one for each token, or for each but the last of a row.
+        rows: Tokens, each (B, T), or (T, B) if time comes first.
+        targets: Classes as the loss function got them, in any shape: one for each token, or for each but the last of a row.
     """
     if targets is None or is_sharded(targets):
         return None
@@ -69,11 +69,11 @@ def next_token_share(rows: Iterable[Array], targets: Array | None) -> float | No
 
 
 def same_token_share(rows: Iterable[Array], targets: Array | None) -> float | None:
-    """Return the largest share of the targets that are the token at their own place of any of some inputs; None of no such ones.
+    """Return the largest share of targets that equal the token at the same position of one of several inputs; None without such.
 
     Args:
         rows: Tokens, each (B, T).
-        targets: Classes as a loss function was given them, one for each token of a row of inputs.
+        targets: Classes as the loss function got them, one for each token of a row of inputs.
     """
     if targets is None or is_sharded(targets):
         return None
@@ -85,9 +85,9 @@ def same_token_share(rows: Iterable[Array], targets: Array | None) -> float | No
 
 
 def _share_of_words(tokens: Array, targets: Array, *, min_values: int = 3) -> float | None:
-    """Return the share of the targets that are the token at their place; None where nearly all of these are one or two numbers.
+    """Return the share of targets equal to the token at their position; None if the equal ones have only one or two values.
 
-    Kinds of segments are mostly 0, and so are tags of words that have none: they agree, and say nothing.
+    Token types are mostly 0, and so are labels of words without a tag: they agree without any meaning.
     """
     share = match(tokens, targets)
     same = tokens[(tokens == targets) & (targets != IGNORED)]
@@ -95,7 +95,7 @@ def _share_of_words(tokens: Array, targets: Array, *, min_values: int = 3) -> fl
 
 
 def _share_along(tokens: Array, targets: Array, axis: int) -> float | None:
-    """Return the share of targets that are the next token along an axis; where that is the same one again it tells nothing."""
+    """Return the share of targets equal to the next token along an axis; positions where the token repeats do not count."""
     earlier, later = (tokens[:-1], tokens[1:]) if axis == 0 else (tokens[:, :-1], tokens[:, 1:])
     if prod(targets.shape) == prod(tokens.shape):
         targets = targets.reshape(tokens.shape)
@@ -110,13 +110,13 @@ def _share_along(tokens: Array, targets: Array, axis: int) -> float | None:
 
 
 def rows_of_tokens(inputs: Any) -> list[Array]:
-    """Return an input where it is rows of whole numbers, in a list; else none."""
+    """Return a list of the input if it is rows of integers; else an empty list."""
     is_rows = hasattr(inputs, "shape") and len(inputs.shape) == 2 and dtype_name(inputs) in TOKEN_TYPES
     return [inputs] if is_rows else []
 
 
 def match(inputs: Array, targets: Array, *, ignored: int = IGNORED) -> float | None:
-    """Return the share of counted targets equal to the input at their own place; None where none is counted."""
+    """Return the share of counted targets equal to the input at their position; None if no target counts."""
     counted = targets != ignored
     total = int(counted.sum())
     return int(((inputs == targets) & counted).sum()) / total if total else None

@@ -41,9 +41,9 @@ from ckaudit.remote.spool import address_of, folder_of
 
 
 class Writer:
-    """Writes a run folder for a training in any framework, from arrays that NumPy can take.
+    """Writes a run folder for a training in any framework, from arrays that NumPy can read.
 
-    The calls in their places::
+    A training loop with the writer's calls::
 
         writer = Writer("run/", vocabulary=50_000, sequence_length=1_024, clip_norm=1.0)
         writer.checkpoint(0, weights=weights)                          # the weights that training starts from
@@ -57,32 +57,32 @@ class Writer:
             weights = updated
         writer.close()                                                 # or `with Writer(...) as writer:`
 
-    Statistics, cadence, resuming and events are those of `Recorder`, from the same code. Events are seen in the losses and
-    the `grad_global_norm` of the lines. Arrays go by name; the first whole number between dots is the depth of the block, as
-    in "blocks.3.attention.q", unless `tensors` says otherwise. Of several processes only one should write. No method raises;
-    what fails is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and missing in the files.
+    Statistics, cadence, resuming and events are those of `Recorder`, from the same code. Events are detected in the losses and
+    the `grad_global_norm` of the log lines. Arrays are given by name. The first integer between dots is the depth of the block,
+    as in "blocks.3.attention.q", unless `tensors` says otherwise. Of several processes only one should write. No method raises. A
+    failure is logged once by the logger `ckaudit.recorder`, counted in `run.json`, and its data is missing in the files.
 
     Args:
-        folder: The run folder; made where it is missing. One that holds a run gets a session more. Or an address, such as
+        folder: The run folder, created if missing. A session is added to an existing run. Or an address, such as
             "s3://bucket/run", as for `Recorder`.
-        tensors: Facts of tensors by name, such as {"kind": "attention", "depth": 3, "tied_to": "embedding"}; what is not
-            given is told from name and array.
-        start_step: Update attempts already finished, at a resume.
+        tensors: Facts of tensors by name, such as {"kind": "attention", "depth": 3, "tied_to": "embedding"}; other facts follow
+            from name and array.
+        start_step: Update attempts finished before a resume.
         cadence: When checkpoints are due.
-        limits: When an event asks for one, and how many events may.
-        causal: Whether a query must not see later keys. Default: so where later keys got exactly nothing.
-        hidden: Glob patterns of the activations whose last dimension are hidden units, that can be dead.
+        limits: When an event triggers a checkpoint, and how many may.
+        causal: Whether a query must not see later keys. Default: true if later keys have exactly zero weight.
+        hidden: Glob patterns of the activations whose last dimension is hidden units, which can be dead.
         grids: How sampled matrices are written: "q8" bytes, "nested" numbers, or "none". Layers take turns.
-        budget_kb: Size that a checkpoint keeps to, as in `Recorder`; None: everything, every time.
+        budget_kb: Maximum size of a checkpoint, as in `Recorder`; None: write everything, every time.
         spectral_norms: Glob patterns of the weights whose largest singular value is measured.
         exact: Whether each tensor carries a hash of its bytes.
-        suffix: ".json", ".json.gz" or ".json.zst". Default: ".json", or ".json.zst" where plain files could not hold all
-            statistics and keep the budget.
+        suffix: ".json", ".json.gz" or ".json.zst". Default: ".json", or ".json.zst" if plain files with all statistics would
+            exceed the budget.
         **facts: Further facts of `run.json`, such as name, config, seed, planned_steps, planned_learning_rate, commit.
 
     Raises:
         TypeError: If a keyword is not a fact of `run.json`.
-        ValueError: If `grids` or `suffix` is not one of its words.
+        ValueError: If `grids` or `suffix` is not one of its values.
     """
 
     def __init__(
@@ -155,15 +155,15 @@ class Writer:
         source: str | None = None,
         **scalars: Any,
     ) -> None:
-        """Write the line of a finished step; steps rise.
+        """Write the log line of a finished step; step numbers must increase.
 
         Args:
             step: Update attempts finished, this one included.
             loss: Training loss of the step.
             learning_rate: Learning rate of its update.
-            batch: Inputs and targets as the loss saw them; hashed, and compared with each other where they are tokens.
-            batch_id: The loader's own name of the batch.
-            source: Where the batch came from.
+            batch: Inputs and targets as the loss saw them; hashed, and compared with each other if they are tokens.
+            batch_id: The loader's name for the batch.
+            source: The data source of the batch.
             **scalars: More values by catalogue name, such as grad_global_norm (before clipping), val_loss.
         """
         if self._closed:
@@ -184,7 +184,7 @@ class Writer:
             self._ended = perf_counter()
 
     def _take(self, step_state: StepState, loss: Any, learning_rate: Any, scalars: Mapping[str, Any]) -> None:
-        """Put the values of a step into its state; one that is no scalar is left out and counted."""
+        """Put the values of a step into its state; a value that is no scalar is left out and counted."""
         with self._guard("reading the loss"):
             step_state.loss = number(loss)
         seen = self._folder.steps_seen
@@ -192,7 +192,7 @@ class Writer:
         step_state.values |= accepted_values({name: value for name, value in given.items() if value is not None}, self._guard)
 
     def _look_back(self, step_state: StepState) -> None:
-        """Keep the step in the black box, and see whether it holds an event."""
+        """Keep the step in the black box, and detect its events."""
         numbers: dict[str, float | None] = {}
         for name in ("grad_global_norm", "learning_rate"):
             with self._guard(f"reading {name}"):
@@ -215,7 +215,7 @@ class Writer:
         attention: Mapping[str, Any] | None = None,
         gradients_source: GradientsSource = "pre_clip",
     ) -> None:
-        """Write the checkpoint of a step, after its `step`; at step 0 the weights become the reference of all movement.
+        """Write the checkpoint of a step, after its `step`; the weights of step 0 are the reference for all movement.
 
         Args:
             step: Update attempts finished.
@@ -224,7 +224,7 @@ class Writer:
             previous: Weights before the update.
             activations: Outputs of modules, by module name, shape (..., units).
             attention: Probabilities (B, H, Q, K) by layer name, or pairs of these and the scaled logits before softmax.
-            gradients_source: Whether gradients are as they were before clipping.
+            gradients_source: Whether the gradients are those before or after clipping.
         """
         if self._closed:
             return
@@ -267,7 +267,7 @@ class Writer:
             self._folder.describe(tensors=tensors, parameters=parameters)
 
     def _fill(self, step_state: StepState, given: GivenArrays) -> Checkpoint:
-        """Return the checkpoint of a step, and add to its line what only the arrays could say."""
+        """Return the checkpoint of a step, and add the values that only the arrays have to its log line."""
         checkpoint = step_state.checkpoint(self._folder.session)
         checkpoint.model_scale_hint = self._facts.get("model_scale_hint", UNSET)
         reference = self._folder.reference if step_state.step else None

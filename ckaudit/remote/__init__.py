@@ -1,1 +1,1 @@
-"""Runs that lie elsewhere: addresses in object storage and on the web, read through a small cache."""
+"""Remote runs: addresses in object storage and on the web, read through a small cache."""

@@ -1,4 +1,4 @@
-"""The way back from a copy to the address that the user gave, for everything that is shown."""
+"""Maps a local copy back to the address that the user gave, for all output."""
 
 import os
 import re
@@ -9,21 +9,21 @@ from typing import Any, TypeVar
 Document = TypeVar("Document")
 
 _GIVEN: dict[str, str] = {}
-"""The address of each copy that this process made, as it may be shown."""
+"""The address of each copy made by this process, in the form for output."""
 
 
 def remember(copy: Path, address: str) -> None:
-    """Note that a copy is to be called by an address."""
+    """Note that a copy is shown as an address."""
     _GIVEN[str(copy)] = address
 
 
 def address_of(path: str | os.PathLike[str]) -> str:
-    """Return the address of a copy itself, without what lies below it; empty: the path is none."""
+    """Return the address of a copy itself, not of paths below it; empty if the path is no copy."""
     return _GIVEN.get(os.fspath(path), "")
 
 
 def as_given(text: str) -> str:
-    """Return a text in which each path of a copy is the address that the user gave."""
+    """Return a text with each path of a copy replaced by the address that the user gave."""
     if not _GIVEN or not any(copy in text for copy in _GIVEN):
         return text
     longest_first = sorted(_GIVEN, key=len, reverse=True)
@@ -32,7 +32,7 @@ def as_given(text: str) -> str:
 
 
 def with_addresses(document: Document) -> Document:
-    """Return a document, be it a struct or a collection, in which each path of a copy is the address that the user gave."""
+    """Return a document, a struct or a collection, with each path of a copy replaced by the address that the user gave."""
     return _changed(document) if _GIVEN else document
 
 

@@ -1,7 +1,7 @@
-"""A run that is read while the rest of it is still fetched: a process of its own fetches, and says of each file when it is there.
+"""Reads a run while the rest of it is still fetched: a child process fetches the files and reports each one that is complete.
 
-Threads would take turns with the reader at every call of the system. The process is a fork, which has nothing to load, and begins
-before the command has loaded anything itself.
+Threads would compete with the reader for the interpreter lock at every system call. The child is forked, so it has nothing to
+load, and it starts before the command has loaded anything itself.
 """
 
 import os
@@ -24,15 +24,15 @@ from ckaudit.remote.location import is_uri, scheme_of
 from ckaudit.remote.mirror import local_copy, slot_of
 
 PIPE_BYTES = 2**20
-"""What a pipe takes of a process that is ahead: names of some ten thousand files."""
+"""Pipe buffer for a child that is ahead of the reader: names of some ten thousand files."""
 
 
 class Listed(Struct, frozen=True, tag=True):
-    """What is to be fetched.
+    """The list of files to fetch.
 
     Attributes:
-        first: Files that are needed before the command begins.
-        later: Files that it waits for one by one.
+        first: Files needed before the command begins.
+        later: Files that the command waits for one by one.
     """
 
     first: list[str]
@@ -40,17 +40,17 @@ class Listed(Struct, frozen=True, tag=True):
 
 
 class Arrived(Struct, frozen=True, tag=True):
-    """A file is there."""
+    """A file is complete."""
 
     name: str
 
 
 class Failed(Struct, frozen=True, tag=True):
-    """Nothing more will come.
+    """The fetching has ended with a failure.
 
     Attributes:
-        is_usage: Whether the request itself is wrong.
-        message: What failed; empty: what was listed is no longer so.
+        is_usage: Whether the request itself is invalid.
+        message: What failed; empty: the listing has changed.
         hint: What to do about it.
     """
 
@@ -64,13 +64,13 @@ _DECODER = msgspec.json.Decoder(Message)
 
 
 def copy_ahead(uri: str, *, progress: Progress | None = None, meanwhile: Callable[[], object] = lambda: None) -> Path:
-    """Return where a run can be read on this machine, as `local_copy` does, while its checkpoints are still on their way.
+    """Return the local path of a run, as `local_copy` does, while its checkpoints are still being fetched.
 
-    Who reads them waits for each by `arrivals.wait_for`.
+    A reader waits for each of them by `arrivals.wait_for`.
 
     Args:
-        uri: A path, or the address of an object or of what lies below it.
-        progress: Called with objects there and objects in all, as long as nothing can be read.
+        uri: A path, or the address of an object or a folder.
+        progress: Called with the number of fetched objects and of all objects, as long as nothing can be read.
         meanwhile: Called while the address is looked up.
 
     Raises:
@@ -93,7 +93,7 @@ def copy_ahead(uri: str, *, progress: Progress | None = None, meanwhile: Callabl
 
 
 def _can_fork() -> bool:
-    # Of other threads a fork would have the locks, and not the threads that give them back.
+    # A fork of a process with other threads would inherit their locks, but not the threads that release them.
     try:
         return sys.platform == "linux" and len([*Path("/proc/self/task").iterdir()]) == 1
     except OSError:
@@ -101,14 +101,14 @@ def _can_fork() -> bool:
 
 
 class ProcessArrivals:
-    """Files that a process of its own fetches into a copy.
+    """Files that a child process fetches into a copy.
 
     Attributes:
-        awaited: The names of those that are still to come.
+        awaited: The names of pending files.
     """
 
     def __init__(self, uri: str) -> None:
-        """Start the process."""
+        """Start the child process."""
         self.awaited: set[str] = set()
         self._slot = slot_of(uri)
         read_end, write_end = os.pipe()
@@ -123,17 +123,17 @@ class ProcessArrivals:
         self._messages: BinaryIO = os.fdopen(read_end, "rb")
 
     def begin(self, progress: Progress | None) -> Path:
-        """Return the copy, once all is there that is needed first.
+        """Return the copy, once all files needed first are complete.
 
         Raises:
-            ReadAgainError: If the process ended.
-            CkauditError: Where nothing can be fetched.
+            ReadAgainError: If the child ended.
+            CkauditError: If nothing can be fetched.
         """
         listed = self._next()
         if not isinstance(listed, Listed):
             self._break_off(listed)
         self.awaited.update(listed.first, listed.later)
-        hold(self._slot)  # before the process ends, which holds it by now: no other may give the copy up in between
+        hold(self._slot)  # while the child still holds the copy, so that no other process can evict it in between
         self._allow_end()
         for done, name in enumerate(listed.first, 1):
             self.wait_for(name)
@@ -144,7 +144,7 @@ class ProcessArrivals:
         return self._slot.copy
 
     def wait_for(self, name: str) -> None:
-        """Return once a file is there; see `Arrivals`."""
+        """Return once a file is complete; see `Arrivals`."""
         while name in self.awaited:
             message = self._next()
             if not isinstance(message, Arrived):
@@ -152,9 +152,9 @@ class ProcessArrivals:
             self.awaited.discard(message.name)
 
     def end(self, *, needed: bool) -> None:
-        """Let the process come to its end where what it fetches is `needed`, or end it; see `Arrivals`."""
+        """Wait for the child to finish if its files are `needed`, else terminate it; see `Arrivals`."""
         if not needed:
-            os.kill(self._process, signal.SIGTERM)  # until it is waited for below, its number is its own
+            os.kill(self._process, signal.SIGTERM)  # its process id is valid until waitpid below
         self._allow_end()
         for _ in self._messages:
             pass
@@ -163,11 +163,11 @@ class ProcessArrivals:
         os.waitpid(self._process, 0)
 
     def _allow_end(self) -> None:
-        with suppress(BrokenPipeError):  # it failed, and ended
+        with suppress(BrokenPipeError):  # it failed and ended
             os.write(self._allow, b".")
 
     def _next(self) -> Message | None:
-        """Return what the process says next; None: it ended."""
+        """Return the child's next message; None: it has ended."""
         line = self._messages.readline()
         return _DECODER.decode(line) if line.endswith(b"\n") else None
 
@@ -178,15 +178,15 @@ class ProcessArrivals:
         raise ReadAgainError(self._slot.address)
 
 
-# What the process does.
+# The code of the child process.
 class _Teller:
-    """Tells through a pipe what is listed and what is there."""
+    """Reports through a pipe which files are listed and complete."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe, self._has_listed = pipe, False
 
     def listed(self, names: Sequence[str], *, is_file: bool) -> None:
-        """Tell what is to be fetched; a second listing means that the first was no longer so."""
+        """Report the files to fetch; a second listing means that the first one has changed."""
         if self._has_listed:
             self.tell(Failed())
             return
@@ -195,18 +195,18 @@ class _Teller:
         self.tell(Listed(first=[name for name in names if name not in {*later}], later=later))
 
     def arrived(self, name: str) -> None:
-        """Tell that a file is there."""
+        """Report that a file is complete."""
         self.tell(Arrived(name))
 
     def tell(self, message: Message) -> None:
-        """Write a message; where nobody listens any more this raises, which ends the fetching."""
+        """Write a message; without a reader this raises, which ends the fetching."""
         rest = memoryview(msgspec.json.encode(message) + b"\n")
         while rest:
             rest = rest[os.write(self._pipe, rest) :]
 
 
 def _fetch(uri: str, pipe: int, allowed: int) -> NoReturn:
-    """Fetch what lies at an address, tell what becomes of it, and end the process."""
+    """Fetch the objects at an address, report progress, and end the process."""
     try:
         _widen(pipe)
         teller = _Teller(pipe)
@@ -217,11 +217,11 @@ def _fetch(uri: str, pipe: int, allowed: int) -> NoReturn:
         else:
             os.read(allowed, 1)
     finally:
-        os._exit(0)  # nothing of the process that this is a copy of is to be flushed, closed or cleared up
+        os._exit(0)  # nothing inherited from the parent may be flushed, closed or cleaned up
 
 
 def _widen(pipe: int) -> None:
     import fcntl
 
-    with suppress(OSError, AttributeError):  # the user has too many of them
+    with suppress(OSError, AttributeError):  # the user has too many pipes
         fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)

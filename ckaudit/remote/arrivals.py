@@ -1,4 +1,4 @@
-"""Files of copies that are still on their way: whoever reads one waits for it, and whoever lists a folder sees it."""
+"""Files of copies that are still being fetched: reading one waits for it, and listing a folder includes it."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -6,65 +6,65 @@ from typing import Protocol
 
 
 class ReadAgainError(Exception):
-    """What lies at an address changed, or its fetching broke off, while a command was reading: nothing that it read counts."""
+    """The objects at an address changed, or fetching broke off, while a command was reading: it must start again."""
 
 
 class Arrivals(Protocol):
-    """The files of one copy that are still to come."""
+    """The pending files of one copy."""
 
     @property
     def awaited(self) -> Collection[str]:
-        """Their names."""
+        """The names of the pending files."""
         ...
 
     def wait_for(self, name: str) -> None:
-        """Return once a file is there.
+        """Return once a file is complete.
 
         Raises:
-            ReadAgainError: If it will never be.
-            CkauditError: Where it cannot be fetched.
+            ReadAgainError: If it will never be complete.
+            CkauditError: If it cannot be fetched.
         """
         ...
 
     def end(self, *, needed: bool) -> None:
-        """Let the rest arrive where it is `needed`, or give it up."""
+        """Wait for the rest if it is `needed`, else stop fetching."""
         ...
 
 
 _COMING: dict[Path, Arrivals] = {}
-"""By the folder of the copy."""
+"""Pending files by the folder of the copy."""
 
 
 def expect(folder: Path, arrivals: Arrivals) -> None:
-    """Have whoever reads from a folder wait for its files."""
+    """Make readers of a folder wait for its files."""
     _COMING[folder] = arrivals
 
 
 def is_expected(folder: Path) -> bool:
-    """Tell whether files of a folder were on their way, and none is given up."""
+    """Tell whether files of a folder are being fetched."""
     return folder in _COMING
 
 
 def names_to_come(folder: Path) -> Collection[str]:
-    """Return the names of the files that a folder will hold besides those that it holds."""
+    """Return the names of the files that a folder will have in addition to those that it has."""
     arrivals = _COMING.get(folder)
     return arrivals.awaited if arrivals else ()
 
 
 def wait_for(path: Path) -> None:
-    """Return once a file is there, at once where nothing is on its way; see `Arrivals.wait_for`."""
+    """Return once a file is complete, at once if it is not being fetched; see `Arrivals.wait_for`."""
     if _COMING and (arrivals := _COMING.get(path.parent)):
         arrivals.wait_for(path.name)
 
 
 def let_arrive(folder: Path) -> None:
-    """Wait for all files of a folder that are on their way, and let go of who fetches them."""
+    """Wait for all pending files of a folder, and release their fetcher."""
     if arrivals := _COMING.pop(folder, None):
         arrivals.end(needed=True)
 
 
 def end_all(*, needed: bool) -> None:
-    """Let everything that is on its way arrive where it is `needed`, or give it up."""
+    """Wait for all pending files if they are `needed`, else stop fetching."""
     while _COMING:
         _, arrivals = _COMING.popitem()
         arrivals.end(needed=needed)

@@ -1,4 +1,4 @@
-"""The cache of what was fetched: a folder for each address, bounded in bytes, safe for several processes, never needed."""
+"""The cache of fetched objects: one folder per address, limited in bytes, safe for several processes, deletable at any time."""
 
 import hashlib
 import os
@@ -18,18 +18,18 @@ FOLDER, LIMIT = "CKAUDIT_CACHE", "CKAUDIT_CACHE_GB"
 GIGABYTE = 10**9
 DEFAULT_LIMIT = 10.0
 STATE, LOCK, IN_USE = "state.json", "lock", "in_use"
-FETCHED = "fetched"  # a line for each time that bytes were fetched, since the cache was last looked through
+FETCHED = "fetched"  # a line for each fetch since the cache was last checked against its limit
 MAX_HELD = 64
-"""Copies that a process keeps from being given up: the last ones that it asked for."""
+"""Copies that a process protects from eviction: the last ones that it used."""
 
-_held: dict[Path, int] = {}  # open files, each with its lock: numbers, because they are to be closed with the process
+_held: dict[Path, int] = {}  # open lock files, as file descriptors, because they are to close with the process
 
 
 class Kept(Struct, array_like=True, frozen=True):
-    """What is known of one file of a copy.
+    """Facts of one file of a copy.
 
     Attributes:
-        version: The object's version, as its storage said.
+        version: The object's version in its storage.
         size: The file's bytes.
         time: The file's modification time in nanoseconds.
     """
@@ -40,10 +40,10 @@ class Kept(Struct, array_like=True, frozen=True):
 
 
 class State(Struct):
-    """What a copy holds.
+    """The content of a copy.
 
     Attributes:
-        address: What it is a copy of, as it may be shown.
+        address: The copied address, in the form for output.
         bytes: The bytes of its files.
         is_file: Whether the address is one object.
         files: Each file by its name below the address.
@@ -56,7 +56,7 @@ class State(Struct):
 
 
 def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """Return the folder of the cache: the one given, `CKAUDIT_CACHE`, or the user's own for caches."""
+    """Return the folder of the cache: the given one, `CKAUDIT_CACHE`, or the user's cache folder."""
     named = given or os.environ.get(FOLDER)
     if named:
         return Path(named).expanduser().resolve()
@@ -68,10 +68,10 @@ def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def cache_limit() -> int:
-    """Return how many bytes the cache may hold, by `CKAUDIT_CACHE_GB`.
+    """Return the cache limit in bytes, from `CKAUDIT_CACHE_GB`.
 
     Raises:
-        UsageError: Where it is no number above 0.
+        UsageError: If the variable is no number above 0.
     """
     word = os.environ.get(LIMIT, "")
     try:
@@ -87,7 +87,7 @@ class Slot:
     """The place of one address in the cache."""
 
     def __init__(self, cache: Path, uri: str, name: str) -> None:
-        """Take a cache, an address and its last name."""
+        """Create the slot from a cache, an address and the last component of the address."""
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
         key = hashlib.sha256(f"{endpoint}\n{uri}".encode(errors="surrogateescape")).hexdigest()[:24]
         self.cache, self.folder = cache, cache / "runs" / key
@@ -96,7 +96,7 @@ class Slot:
         self._noted = b""
 
     def read_state(self) -> State:
-        """Return what the copy holds; nothing where that was never written down, or by another version."""
+        """Return the noted content of the copy; empty if there is none, or if another version wrote it."""
         try:
             self._noted = (self.folder / STATE).read_bytes()
             return msgspec.json.decode(self._noted, type=State)
@@ -104,7 +104,7 @@ class Slot:
             return State(self.address)
 
     def write_state(self, state: State) -> None:
-        """Note what the copy holds, where that is something new."""
+        """Note the content of the copy, if it has changed."""
         state.bytes = sum(kept.size for kept in state.files.values())
         text = msgspec.json.encode(state)
         if text != self._noted:
@@ -115,7 +115,7 @@ class Slot:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Let one process at a time fetch, and keep the copy from being given up while it is read."""
+        """Let one process at a time fetch, and protect the copy from eviction while it is read."""
         with naming_cache(self.cache):
             lock = self._lock()
         try:
@@ -124,13 +124,13 @@ class Slot:
             os.close(lock)
 
     def _lock(self) -> int:
-        """Return the lock, once this process has it."""
+        """Return the lock, once this process holds it."""
         while True:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             _hold(self.folder / IN_USE)
             lock = _opened(self.folder / LOCK)
             _flock(lock, "exclusive")
-            with suppress(FileNotFoundError):  # another process gave this copy up meanwhile, and deleted the lock
+            with suppress(FileNotFoundError):  # another process evicted this copy meanwhile, and deleted the lock
                 if os.path.samestat((self.folder / LOCK).stat(), os.fstat(lock)):
                     return lock
             os.close(lock)
@@ -138,7 +138,7 @@ class Slot:
 
 @contextmanager
 def naming_cache(cache: Path) -> Iterator[None]:
-    """Name the cache in errors of the disk."""
+    """Name the cache in `OSError`s."""
     try:
         yield
     except OSError as error:
@@ -147,16 +147,16 @@ def naming_cache(cache: Path) -> Iterator[None]:
 
 
 def make_room(cache: Path, new: int) -> None:
-    """Give up what was used least recently until the cache holds no more than its limit.
+    """Evict the least recently used copies until the cache is within its limit.
 
     Args:
         cache: The cache.
-        new: Bytes that were fetched just now: the cache is looked through once those of all processes are worth it.
+        new: Bytes fetched just now: the cache is checked once the bytes of all processes exceed a sixteenth of the limit.
     """
     limit, log = cache_limit(), cache / FETCHED
     if not new:
         return
-    with suppress(OSError):  # then it is looked through another time
+    with suppress(OSError):  # a failure leaves the check to a later call
         with log.open("a", encoding="ascii") as stream:
             stream.write(f"{new}\n")
         if sum(int(line) for line in log.read_text("ascii").split() if line.isdigit()) < limit / 16:
@@ -177,7 +177,7 @@ def _slots(folder: Path) -> Iterator[tuple[float, int, Path]]:
         try:
             used = (entry / IN_USE).stat().st_mtime
             state = msgspec.json.decode((entry / STATE).read_bytes(), type=State)
-        except (OSError, msgspec.DecodeError):  # a process may be at it, or was killed there: its bytes count nothing
+        except (OSError, msgspec.DecodeError):  # another process may be writing it or was killed: its bytes do not count
             continue
         yield used, state.bytes, entry
 
@@ -201,13 +201,13 @@ def _give_up(folder: Path) -> bool:
 
 
 def hold(slot: Slot) -> None:
-    """Keep a copy that is there from being given up by other processes, as `Slot.locked` does."""
+    """Protect an existing copy from eviction by other processes, as `Slot.locked` does."""
     with naming_cache(slot.cache):
         _hold(slot.folder / IN_USE)
 
 
 def _hold(path: Path) -> None:
-    """Keep a copy from being given up by other processes, until this one ends or has asked for many others."""
+    """Protect a copy from eviction by other processes, until this one ends or has used many others."""
     lock = _opened(path)
     os.utime(path)
     _flock(lock, "shared")
@@ -219,7 +219,7 @@ def _hold(path: Path) -> None:
 
 
 def release(path: Path) -> None:
-    """Let a copy be given up."""
+    """Allow the eviction of a copy."""
     os.close(_held.pop(path))
 
 
@@ -228,13 +228,13 @@ def _opened(path: Path) -> int:
 
 
 def _flock(lock: int, mode: str) -> bool:
-    """Lock a file where the system has such locks, and tell whether that was done."""
+    """Lock a file if the system supports it, and tell whether that worked."""
     try:
         import fcntl
     except ImportError:  # Windows
         return True
     wanted = {"shared": fcntl.LOCK_SH, "exclusive": fcntl.LOCK_EX, "at once": fcntl.LOCK_EX | fcntl.LOCK_NB}
-    with suppress(OSError):  # a file system without locks
+    with suppress(OSError):  # file systems without locks raise
         fcntl.flock(lock, wanted[mode])
         return True
     return mode != "at once"

@@ -1,4 +1,4 @@
-"""S3 through obstore, a tenth of the cost of a client in Python; where it fails, fsspec's client is asked, and says why."""
+"""S3 through obstore, at a tenth of the cost of a Python client; if it fails, fsspec's client is tried, which explains errors."""
 
 import os
 from datetime import timedelta
@@ -10,20 +10,20 @@ from ckaudit.remote.location import kind_of, shown
 from ckaudit.remote.storage import AnyStorage, Entry, last_name
 
 PATIENCE = 30
-"""How many times as long as the server may be silent a whole answer may take."""
+"""Time-out of a whole answer, as a multiple of the time that the server may be silent."""
 
 _PROCESS: list[int] = []
-"""The process whose threads obstore runs in: after a fork they are gone."""
+"""The process whose threads obstore uses: they do not survive a fork."""
 
 
 class FastS3:
-    """What lies below one address of S3."""
+    """The objects below one address of S3."""
 
     def __init__(self, uri: str) -> None:
         """Open the client.
 
         Raises:
-            ImportError: Where obstore is not installed, or was used by the process that this one was forked from.
+            ImportError: If obstore is not installed, or was used by the parent process before the fork.
         """
         if (_PROCESS or [os.getpid()])[0] != os.getpid():
             raise ImportError("obstore does not outlive a fork")
@@ -38,16 +38,16 @@ class FastS3:
 
     @property
     def slow(self) -> AnyStorage:
-        """The client that knows everything, and says what is wrong."""
+        """The fallback client, which supports everything and explains errors."""
         self._slow = self._slow or AnyStorage(self.uri)
         return self._slow
 
     def root_entry(self) -> Entry | None:
-        """Return the address as one object; None: it is none."""
+        """Return the address as one object; None if it is none."""
         return self.find_entry(self.key) if self.key else None
 
     def find_entry(self, path: str) -> Entry | None:
-        """Return an object by its name for the client as it is now; None: it is gone."""
+        """Return the current state of an object, by its name for the client; None if it no longer exists."""
         try:
             return _entry(last_name(self.uri), self.store.head(path))
         except Exception:  # noqa: BLE001  whatever it is: the other client says it
@@ -55,7 +55,7 @@ class FastS3:
             return entry and self._of_slow(entry)
 
     def entries(self, limit: int) -> list[Entry]:
-        """Return the objects below the address, `limit` or a few more where there are more."""
+        """Return the objects below the address, at most `limit` or a few more."""
         start = f"{self.key}/" if self.key else ""
         entries: list[Entry] = []
         try:
@@ -68,7 +68,7 @@ class FastS3:
         return entries
 
     def read(self, entry: Entry, start: int, end: int | None) -> bytes:
-        """Return the bytes of an object from `start` to before `end`; None: to its end."""
+        """Return the bytes of an object from `start` up to `end`; None: to its end."""
         try:
             if end is None:
                 return bytes(self.store.get(entry.path).bytes())
@@ -77,12 +77,12 @@ class FastS3:
             return self.slow.read(entry._replace(path=f"{self.bucket}/{entry.path}"), start, end)
 
     def _of_slow(self, entry: Entry) -> Entry:
-        """Return an entry of the other client by the name that this one knows."""
+        """Return an entry of the fallback client by the name that this client uses."""
         return entry._replace(path=entry.path.removeprefix(f"{self.bucket}/"))
 
 
 def serves(uri: str) -> bool:
-    """Tell whether obstore can be asked about an address."""
+    """Tell whether obstore can serve an address."""
     return kind_of(uri) == "s3"
 
 
@@ -93,7 +93,7 @@ def _entry(name: str, facts: Any) -> Entry:
 
 
 def _settings() -> dict[str, Any]:
-    """Return what the client is made with; it reads the AWS_* variables itself, and what else AWS tools know is asked of them."""
+    """Return the arguments of the client; it reads the AWS_* variables itself, other settings come from the AWS tools."""
     connect, answer = filesystem.CONNECT_SECONDS, filesystem.ANSWER_SECONDS
     options: dict[str, Any] = {
         "connect_timeout": timedelta(seconds=connect),
@@ -119,7 +119,7 @@ def _settings() -> dict[str, Any]:
 
 
 class _Credentials:
-    """Gives obstore what AWS tools find, for as long as it holds."""
+    """Passes the credentials that AWS tools find to obstore, for as long as they are valid."""
 
     def __init__(self, session: Any) -> None:
         self.session = session

@@ -1,4 +1,4 @@
-"""Files of a copy brought up to date: those whose objects have changed are fetched, several at once, and put in place whole."""
+"""Updates the files of a copy: changed objects are fetched, several at once, and replaced atomically."""
 
 import itertools
 import os
@@ -21,30 +21,31 @@ from ckaudit.remote.storage import Entry, Storage
 Progress = Callable[[int, int], None]
 
 AT_ONCE = 16
-"""Objects fetched at the same time."""
+"""Objects fetched in parallel."""
 
 PIECE = 16 * 2**20
-"""Bytes of a large object that are fetched at once."""
+"""Bytes of a large object fetched per request."""
 
 PIECES_AT_ONCE = 4
 
 IN_MEMORY = 2**20
-"""Bytes up to which an object waits in memory for its file: one thread writes all, because many would wait for each other."""
+"""Size up to which an object is kept in memory until it is written: one thread writes all files, because many would block each
+other."""
 
 NOTED_EVERY = 5.0
-"""Seconds after which what was fetched is noted, so that after a killed process it is not fetched again."""
+"""Seconds after which fetched files are noted, so that they are not fetched again after the process is killed."""
 
 
 READ_LATER = re.compile(r"analysis_checkpoint_[^/]*\.json(\.gz|\.zst)?")
-"""Names of files that are read one after the other: they come after those that are needed first, in the order of names."""
+"""Names of files that are read one after the other: they are fetched last, in the order of names."""
 
 
 class Listing(NamedTuple):
-    """What is to be fetched.
+    """The objects to fetch.
 
     Attributes:
         entries: The objects.
-        is_file: Whether it is one object, and not what lies below an address.
+        is_file: Whether the address is one object, not a folder.
     """
 
     entries: list[Entry]
@@ -52,14 +53,14 @@ class Listing(NamedTuple):
 
 
 class Watcher(Protocol):
-    """Is told how a copy is brought up to date."""
+    """Is notified of the progress of an update."""
 
     def listed(self, names: Sequence[str], *, is_file: bool) -> None:
-        """Note what is to be fetched, of what lies below the address or of a file; once more whenever something has changed."""
+        """Note the files to fetch, of a folder or a single file; called again whenever something has changed."""
         ...
 
     def arrived(self, name: str) -> None:
-        """Note that a file is there as it is to be."""
+        """Note that a file is complete."""
         ...
 
 
@@ -71,20 +72,20 @@ class Copy:
     """
 
     def __init__(self, slot: Slot, storage: Storage, progress: Progress | None, watcher: Watcher | None = None) -> None:
-        """Take its place in the cache, and what lies at the address."""
+        """Create the copy of a slot in the cache, from the storage of its address."""
         self.slot, self.storage, self.progress, self.watcher = slot, storage, progress, watcher
         self.state = slot.read_state()
         self.fetched = 0
         self._numbers = itertools.count()
 
     def update(self, listing: Listing) -> str:
-        """Bring the files up to date.
+        """Update the files.
 
         Returns:
-            An object that changed or went while it was fetched; empty: none did.
+            An object that changed or vanished while it was fetched; empty: none did.
 
         Raises:
-            UnreadableError: Where an object cannot be read, or the cache not be written.
+            UnreadableError: If an object cannot be read, or the cache cannot be written.
         """
         local_files = self._there(listing)
         missing = [entry for entry in listing.entries if not self._is_current(entry, local_files.get(entry.name))]
@@ -119,7 +120,7 @@ class Copy:
             self.slot.write_state(self.state)
 
     def _there(self, listing: Listing) -> dict[str, os.stat_result]:
-        """Return the files that are there by name, after everything that is not in the listing was deleted."""
+        """Delete everything that is not in the listing, and return the remaining files by name."""
         names = {entry.name for entry in listing.entries}
         copy, state = self.slot.copy, self.state
         with naming_cache(self.slot.cache):
@@ -146,7 +147,7 @@ class Copy:
         return self.slot.copy if listing.is_file else self.slot.copy / name
 
     def _fetched(self, entry: Entry, listing: Listing) -> bytes | Path | None:
-        """Fetch one object: its bytes, the file that a larger one was written to, None where it changed meanwhile or went."""
+        """Fetch one object: its bytes, or the file that a larger one was written to; None if it changed or vanished meanwhile."""
         address = self.slot.address.rstrip("/") + ("" if listing.is_file else f"/{entry.name}")
         with naming(address):
             try:
@@ -175,7 +176,7 @@ class Copy:
         return self.slot.folder / f"partial-{os.getpid()}-{next(self._numbers)}"
 
     def _put(self, entry: Entry, what: bytes | Path, listing: Listing) -> Kept:
-        """Put what was fetched in its place, and return what is known of its file."""
+        """Put a fetched object in its place, and return the facts of its file."""
         partial, target = what if isinstance(what, Path) else self._partial(), self._path(entry.name, listing)
         try:
             if not isinstance(what, Path):
@@ -192,7 +193,7 @@ class Copy:
         return Kept(entry.version, facts.st_size, facts.st_mtime_ns)
 
     def _write(self, entry: Entry, partial: Path) -> bool:
-        """Write an object's bytes to a file, and tell whether they are those of the version that was listed."""
+        """Write an object's bytes to a file, and tell whether the object still has the listed version."""
         if entry.size is not None and entry.size > PIECE:
             with self._opened(partial) as stream:
                 self._write_pieces(entry, entry.size, stream)
@@ -212,14 +213,14 @@ class Copy:
     def _append(self, data: bytes, stream: BinaryIO) -> None:
         with naming_cache(self.slot.cache):
             rest = memoryview(data)
-            while rest:  # past the buffer, which closing would write again, so that a full disk is told here
+            while rest:  # unbuffered, so that a full disk raises here, not in `close`
                 rest = rest[os.write(stream.fileno(), rest) :]
 
     def _write_pieces(self, entry: Entry, size: int, stream: BinaryIO) -> None:
-        """Write a large object, several pieces of it at once."""
+        """Write a large object, several pieces at a time."""
         starts = range(0, size, PIECE)
         with ThreadPoolExecutor(PIECES_AT_ONCE, thread_name_prefix="piece") as pool:
-            # a few ahead, so that no more than those lie in memory
+            # only a few pieces ahead, to limit memory
             for first in range(0, len(starts), PIECES_AT_ONCE):
                 some = starts[first : first + PIECES_AT_ONCE]
                 for data in pool.map(lambda start: self.storage.read(entry, start, min(start + PIECE, size)), some):
@@ -227,7 +228,7 @@ class Copy:
 
 
 def _move(partial: Path, target: Path) -> None:
-    """Give a file its name; that its folder is there is tried first, because nearly always it is."""
+    """Move a file to its name; the folder nearly always exists, so it is created only after a failure."""
     try:
         partial.replace(target)
     except FileNotFoundError:
@@ -236,7 +237,7 @@ def _move(partial: Path, target: Path) -> None:
 
 
 def _files_below(folder: Path, prefix: str = "") -> Iterator[tuple[str, os.stat_result]]:
-    """Yield name and facts of each file below a folder; what is neither a file nor a folder of ours is deleted."""
+    """Yield name and stat of each file below a folder; anything but files and our own folders is deleted."""
     if not folder.is_dir():
         return
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
@@ -257,27 +258,27 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-# A pool of threads whose results one thread takes: no more calls are begun than it keeps up with.
+# A thread pool whose results one thread takes: calls do not run far ahead of it.
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 AHEAD = 2
-"""Calls for each thread that are begun before a result is taken, so that none waits for the one that takes them."""
+"""Calls per thread that are started before a result is taken, so that no thread is idle."""
 
 
 def map_unordered(call: Callable[[Item], Result], items: Sequence[Item], *, threads: int) -> Generator[tuple[Item, Result]]:
-    """Yield each item with what `call` returns of it, in the order in which they come.
+    """Yield each item with the result of `call`, in the order of completion.
 
-    An executor's futures would cost as much as the call where that is a request of a small object. When the iterator is closed,
-    the calls that were begun end first.
+    An executor's futures would cost as much as a request for a small object. When the iterator is closed, calls in progress end
+    first.
 
     Args:
         call: Called in one of the threads.
-        items: What it is called with.
-        threads: How many there are at most.
+        items: Arguments of the calls.
+        threads: Maximum number of threads.
 
     Raises:
-        BaseException: What a call raised.
+        BaseException: The exception of a call.
     """
     waiting = iter(items)
     todo: SimpleQueue[Item | None] = SimpleQueue()
@@ -312,7 +313,7 @@ def _work(
 
 
 def _end(pool: "Sequence[threading.Thread]", todo: "SimpleQueue[Item | None]") -> None:
-    """Have each thread end once it has done what it is at."""
+    """Let each thread end after its current call."""
     while True:
         try:
             todo.get_nowait()
@@ -321,5 +322,5 @@ def _end(pool: "Sequence[threading.Thread]", todo: "SimpleQueue[Item | None]") -
     for _ in pool:
         todo.put(None)
     for thread in pool:
-        if thread.ident is not None:  # it was started
+        if thread.ident is not None:  # the thread was started
             thread.join()

@@ -1,4 +1,4 @@
-"""The clients of object storage, with time-outs and retries, and what their errors mean to the user."""
+"""The clients of object storage, with time-outs and retries, and explanations of their errors."""
 
 import logging
 import os
@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 CONNECT_SECONDS = 5.0
-"""How long a server may take to take a connection."""
+"""Time-out of a connection."""
 
 ANSWER_SECONDS = 20.0
-"""How long a server may be silent within an answer."""
+"""Maximum silence of a server within an answer."""
 
 ATTEMPTS = 4
-"""How often a request is made at most that fails by a lost connection, a time-out or a busy server."""
+"""Maximum number of attempts of a request that fails by a lost connection, a time-out or a busy server."""
 
 REPEAT_THEMSELVES = {"az", "gs"}
-"""Kinds whose clients do that, six times and for half a minute, whatever they are told."""
+"""Kinds of storage whose clients retry by themselves, six times and for half a minute, whatever their settings."""
 
 LONGEST_WAIT = 10.0
-"""Seconds between two attempts at most."""
+"""Maximum seconds between two attempts."""
 
 BUSY = {408, 425, 429, 500, 502, 503, 504}
-"""Answers of a server that may be another one in a moment (RFC 9110, RFC 6585)."""
+"""Status codes that may change in a moment (RFC 9110, RFC 6585)."""
 
 BUSY_CODES = re.compile(r"SlowDown|Throttl|TooManyRequests|ServiceUnavailable|InternalError|RequestTimeout|reduce your request")
-"""What S3 and its kin call the same."""
+"""Error codes of S3 and similar storage for the same conditions."""
 
 PASSING = {
     "ClientConnectionError",
@@ -53,12 +53,12 @@ PASSING = {
     "ResponseParserError",
     "ResponseStreamingError",
 }
-"""Errors of clients that a second attempt may not meet: names, so that nothing is loaded to ask."""
+"""Names of client errors that a retry may avoid; names, so that no client is imported for the test."""
 
 SILENT = {"FSTimeoutError", "TimeoutError", "ReadTimeoutError", "ConnectTimeoutError", "SocketTimeoutError"}
 NO_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError", "RefreshError"}
 NO_ACCOUNT = "Must provide either a connection_string or account_name"
-"""What Azure's client says without any."""
+"""Error of Azure's client without an account."""
 
 CREDENTIALS = {
     "s3": "They are found as the AWS tools find them: AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws; "
@@ -73,24 +73,24 @@ CREDENTIALS = {
 
 
 def open_filesystem(uri: str) -> "tuple[AbstractFileSystem, str]":
-    """Return the file system that an address lies in, and its path there.
+    """Return the file system of an address, and the path in it.
 
-    Credentials are found by the client's own means. No listing is remembered.
+    The client finds credentials by its own means. Listings are not cached.
 
     Raises:
-        UsageError: Where nothing here reads such addresses.
-        UnreadableError: Where the client is not installed, or cannot be set up, as for a profile that is not there.
+        UsageError: If such addresses are not supported.
+        UnreadableError: If the client is not installed, or cannot be set up, as with a missing profile.
     """
     kind = kind_of(uri)
     if kind not in EXTRA_OF:
         schemes = ", ".join(f"{name}://" for name in (*EXTRA_OF, "https"))
         raise UsageError(f"{shown(uri)}: nothing here reads {scheme_of(uri)}:// addresses", hint=f"what is read: {schemes}")
-    if kind == "gs":  # gcsfs would ask for the kind of bucket by gRPC first, for a minute where only HTTPS passes
+    if kind == "gs":  # gcsfs would first ask for the type of the bucket by gRPC, for a minute if only HTTPS passes
         os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
     try:
         for library in ("fsspec", *_libraries(kind)):
             import_module(library)
-            if not (logger := logging.getLogger(library)).handlers:  # its errors are told once, in our words
+            if not (logger := logging.getLogger(library)).handlers:  # its errors are reported once, in our words
                 logger.addHandler(logging.NullHandler())
     except ModuleNotFoundError as error:
         message = f"{shown(uri)}: to read it takes {error.name}, which is not installed"
@@ -103,7 +103,7 @@ def open_filesystem(uri: str) -> "tuple[AbstractFileSystem, str]":
         client = fsspec.get_filesystem_class(scheme_of(uri))
         filesystem = client(**client._get_kwargs_from_urls(uri), **_settings(kind))  # noqa: SLF001  fsspec's own protocol
         if kind == "s3":
-            filesystem.retries = 1  # `retried` repeats, for every kind alike
+            filesystem.retries = 1  # `retried` retries, for all kinds alike
         return filesystem, filesystem._strip_protocol(uri)  # noqa: SLF001
 
 
@@ -122,7 +122,7 @@ def _libraries(kind: str) -> tuple[str, ...]:
 
 
 def _settings(kind: str) -> dict[str, Any]:
-    """Return what the client of a kind is made with."""
+    """Return the arguments of the client of a kind."""
     settings: dict[str, Any] = {"use_listings_cache": False}
     if kind == "s3":
         config = {
@@ -146,7 +146,7 @@ def _settings(kind: str) -> dict[str, Any]:
 
 @contextmanager
 def naming(uri: str) -> Iterator[None]:
-    """Turn what a client raises into an `UnreadableError` that names the object and says what to do."""
+    """Turn an exception of a client into an `UnreadableError` that names the object and a remedy."""
     try:
         yield
     except CkauditError:
@@ -158,13 +158,14 @@ def naming(uri: str) -> Iterator[None]:
 def retried(
     call: Callable[[], Result], *, attempts: int = ATTEMPTS, wait: float = 0.2, pause: Callable[[float], None] = sleep
 ) -> Result:
-    """Return what `call` returns, called again after a lost connection, a time-out or a busy server.
+    """Return the result of `call`, with retries after a lost connection, a time-out or a busy server.
 
     Args:
-        call: What is done.
-        attempts: How often at most.
-        wait: Seconds before the second attempt; each further wait is twice as long, within limits and by chance half of it.
-        pause: What waits.
+        call: The call.
+        attempts: Maximum number of attempts.
+        wait: Seconds before the second attempt; each further wait is twice as long, up to a limit, with random jitter down to
+            half.
+        pause: Waits for a number of seconds.
     """
     for attempt in range(1, attempts + 1):
         try:
@@ -174,11 +175,11 @@ def retried(
                 raise
             longest = min(wait * 2 ** (attempt - 1), LONGEST_WAIT)
             pause(longest * random.uniform(0.5, 1.0))  # noqa: S311  so that many clients do not come back at once
-    raise AssertionError  # never: the last attempt returns or raises
+    raise AssertionError  # unreachable: the last attempt returns or raises
 
 
 def is_passing(error: BaseException) -> bool:
-    """Tell whether a second attempt may succeed: not where access is denied or nothing is there."""
+    """Tell whether a retry may succeed: not if access is denied or the object does not exist."""
     if is_gone(error):
         return False
     for link in _chain(error):
@@ -195,7 +196,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_gone(error: BaseException) -> bool:
-    """Tell whether an error says that nothing is there; the web's client says so of any failure, with the cause behind it."""
+    """Tell whether an error means that an object does not exist; the web client says so for any failure, with its cause."""
     if not isinstance(error, FileNotFoundError):
         return False
     behind = next((link for link in _chain(error) if not isinstance(link, FileNotFoundError)), None)
@@ -203,13 +204,13 @@ def is_gone(error: BaseException) -> bool:
 
 
 def _is_of_the_line(error: BaseException) -> bool:
-    """Tell whether an error is of the connection, and not of what was asked."""
+    """Tell whether an error is one of the connection, not of the request."""
     names = {cls.__name__ for cls in type(error).__mro__}
     return isinstance(error, ConnectionError | TimeoutError | EOFError) or bool(names & (PASSING | SILENT))
 
 
 def unreadable(error: BaseException, uri: str) -> UnreadableError:
-    """Return what an error of a client means to the user, by the name of the object and what to do about it."""
+    """Return the explanation of a client's error, with the name of the object and a remedy."""
     chain = list(_chain(error))
     names = {cls.__name__ for link in chain for cls in type(link).__mro__}
     statuses = {_status(link) for link in chain}
@@ -236,14 +237,14 @@ def unreadable(error: BaseException, uri: str) -> UnreadableError:
 
 
 def _reason(error: BaseException, uri: str) -> str:
-    """Return a client's own words as the end of a sentence, without what an address may hide in its query."""
+    """Return a client's own message as the end of a sentence, without secrets in the query of an address."""
     words = " ".join(str(error).split()).replace(uri, shown(uri))
     words = re.sub(r"(https?://[^\s?'\"]*)\?[^\s'\"]*", r"\1", words)
     return f" ({words[:200]})" if words else ""
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what it came from."""
+    """Yield an error and its causes."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -253,7 +254,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _status(error: BaseException) -> int | None:
-    """Return the status of the answer that an error tells of."""
+    """Return the HTTP status of an error."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):
         status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")

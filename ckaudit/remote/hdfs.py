@@ -1,4 +1,4 @@
-"""Hadoop's file system by its own protocol and over the web, with the calls of fsspec that runs need; none waits for long."""
+"""Hadoop's file system by its own protocol and over the web, with the fsspec calls that runs need and with time-outs."""
 
 import os
 import re
@@ -20,44 +20,43 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 PORT, WEB_PORT = "8020", "9870"
-"""Where a name node listens unless an address says otherwise (`dfs.namenode.rpc-address`, `.http-address`)."""
+"""Default ports of a name node (`dfs.namenode.rpc-address`, `.http-address`)."""
 
 PAGE = 1000
-"""Files that are listed within the time of one answer."""
+"""Files listed within the time-out of one answer."""
 
 LINES = 16
-"""Lines to a server that stay open: as many as objects are fetched at once."""
+"""Connections to a server that stay open: as many as objects are fetched in parallel."""
 
 USER = "HADOOP_USER_NAME"
 
 _ANSWERED = re.compile(r'RPCError\("(?:[\w$]+\.)*(?P<what>[\w$]+)", "(?P<words>.*?)(?:\\n|"\))', re.DOTALL)
-"""How the client gives what a name node answered; Java's stack comes behind it."""
+"""The form of a name node's error in the client; a Java stack trace follows it."""
 
 _DENIED = {"AccessControlException", "AuthorizationException"}
 _NOT_NOW = {"RetriableException", "SafeModeException", "StandbyException"}
 
 
 class Patience(NamedTuple):
-    """Seconds that a connection and an answer may take."""
+    """Time-outs in seconds for a connection and an answer."""
 
     connect: float
     answer: float
 
 
 class Hdfs:
-    """Files by Hadoop's own protocol.
+    """Access to files by Hadoop's own protocol.
 
-    hdfs-native has no time-outs, and tries for minutes to reach a name node that is not there: a call without an answer in time
-    is left to its thread.
+    hdfs-native has no time-outs, and tries for minutes to reach a missing name node: a call that times out is left to its thread.
     """
 
     def __init__(self, uri: str, patience: Patience) -> None:
-        """Open the client, and see that somebody listens where the address names a machine.
+        """Open the client, and check the connection if the address names a machine.
 
         Raises:
-            ImportError: Where the client is not installed.
-            OSError: Where nobody listens.
-            UsageError: Where the address names a user, or no name node.
+            ImportError: If the client is not installed.
+            OSError: If no server listens.
+            UsageError: If the address names a user, or no name node.
         """
         server = _server(uri)
         if "@" in server:
@@ -78,23 +77,23 @@ class Hdfs:
             yield path, {}, {status.path: _facts(status) for status in page if not status.isdir}
 
     def _files(self, path: str) -> "Iterator[FileStatus]":
-        """Yield what lies below a folder; nothing is asked before the first is taken."""
+        """Yield the files below a folder; the first request is made when the first one is taken."""
         yield from self._client.list_status(path, recursive=True)
 
     def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of a file from `start` to before `end`; None: to its end."""
+        """Return the bytes of a file from `start` up to `end`; None: to its end."""
         return self._in_time(partial(self._read, path, start, end))
 
     def pipe_file(self, path: str, data: bytes) -> None:
-        """Write a file in place of the one that is there."""
+        """Write a file, and replace an existing one."""
         self._in_time(partial(self._write, path, data))
 
     def makedirs(self, path: str, **_: Any) -> None:
-        """Make a folder, and those above it."""
+        """Make a folder and its parents."""
         self._in_time(partial(self._client.mkdirs, path, create_parent=True))
 
     def mv(self, source: str, target: str) -> None:
-        """Give a file another name, in place of the file that has it."""
+        """Rename a file, and replace an existing target."""
         self._in_time(partial(self._client.rename, source, target, overwrite=True))
 
     def exists(self, path: str) -> bool:
@@ -122,12 +121,12 @@ class Hdfs:
             writer.write(data)
 
     def _in_time(self, call: Callable[[], Result]) -> Result:
-        """Return what `call` returns.
+        """Return the result of `call`.
 
         Raises:
-            OSError: Where it failed, by what the name node said.
-            TimeoutError: Where it takes too long.
-            UnreadableError: Where it does, and there never was an answer.
+            OSError: If it fails, by the name node's error.
+            TimeoutError: If it takes too long.
+            UnreadableError: If it does, and the server has never answered.
         """
         results, errors, done = list[Result](), list[BaseException](), threading.Event()
 
@@ -148,10 +147,10 @@ class Hdfs:
 
 
 def web_client(uri: str, patience: Patience) -> "AbstractFileSystem":
-    """Return fsspec's client of WebHDFS, with time-outs, writing in one request, and renaming over what is there.
+    """Return fsspec's client of WebHDFS, with time-outs, writes in one request, and renames that replace the target.
 
     Raises:
-        ImportError: Where what it needs is not installed.
+        ImportError: If a dependency is not installed.
     """
     from fsspec.implementations.webhdfs import WebHDFS
     from requests.adapters import HTTPAdapter
@@ -166,7 +165,7 @@ def web_client(uri: str, patience: Patience) -> "AbstractFileSystem":
             self.session.request = partial(_requested, self.session.request, uri, heard, timeout=tuple(patience))
 
         def walk(self, path: str, **_: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-            """Yield the files of each folder; fsspec's own passes over a folder that may not be read, and says nothing."""
+            """Yield the files of each folder; unlike fsspec's own method, it raises if a folder may not be read."""
             listing = self.ls(path, detail=True)
             yield path, {}, {facts["name"]: facts for facts in listing if facts["type"] == "file"}
             for facts in listing:
@@ -186,14 +185,14 @@ def web_client(uri: str, patience: Patience) -> "AbstractFileSystem":
 
 
 def _requested(request: Callable[..., Any], uri: str, heard: list[bool], *arguments: Any, **options: Any) -> Any:
-    """Return an answer over the web; a lost connection and silence have the names that they have everywhere.
+    """Return an answer over the web; a lost connection and a time-out raise the built-in exceptions.
 
     Args:
-        request: What asks.
-        uri: An address at the server.
-        heard: Gets a member with each answer.
-        arguments: What is asked.
-        options: The same, and how long it may take.
+        request: Makes the request.
+        uri: An address on the server.
+        heard: Gets an element with each answer.
+        arguments: Arguments of the request.
+        options: Keyword arguments of the request, including its time-out.
     """
     import requests
 
@@ -213,7 +212,7 @@ def _requested(request: Callable[..., Any], uri: str, heard: list[bool], *argume
 
 
 def _silence(uri: str, seconds: float, *, heard: bool) -> Exception:
-    """Return what silence means: who has answered before is asked again, and who never has is not."""
+    """Return the error of a time-out: a retry is worthwhile only if the server has answered before."""
     if heard:
         return TimeoutError(f"no answer within {seconds:g} seconds")
     message = f"{shown(uri)}: the server did not answer within {seconds:g} seconds"
@@ -221,7 +220,7 @@ def _silence(uri: str, seconds: float, *, heard: bool) -> Exception:
 
 
 def path_of(uri: str) -> str:
-    """Return the path in an address; Hadoop takes each character as it is.
+    """Return the path in an address; Hadoop takes each character literally.
 
     >>> path_of("hdfs://node:8020/runs/a%20b"), path_of("hdfs:///runs"), path_of("hdfs://node")
     ('/runs/a%20b', '/runs', '/')
@@ -234,7 +233,7 @@ def _server(uri: str) -> str:
 
 
 def _opened(server: str, uri: str) -> "tuple[Client, str]":
-    """Return a client, and the machine that is to listen; empty: the settings of the cluster say which ones do."""
+    """Return a client, and the machine that must listen; empty: the settings of the cluster name it."""
     from hdfs_native import Client
 
     has_port = server.rpartition(":")[2].isdecimal()
@@ -256,7 +255,7 @@ def _must_listen(machine: str, seconds: float) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
     except TimeoutError:
         raise
-    except OSError as error:  # a name that nobody knows is told as a connection that fails, too
+    except OSError as error:  # an unknown host name is reported like a failed connection
         raise ConnectionError(f"{machine}: {error.strerror or error}") from error
 
 
@@ -266,7 +265,7 @@ def _facts(status: "FileStatus") -> dict[str, Any]:
 
 
 def _as_error(error: BaseException) -> BaseException:
-    """Return an error of the client by what it means: it has one kind for nearly everything."""
+    """Return a specific exception for an error of the client, which has one type for nearly everything."""
     words = str(error).partition("\n")[0]
     if isinstance(error, OSError):
         return ConnectionError(words) if type(error) is OSError else type(error)(words)

@@ -1,21 +1,21 @@
-"""What an address is, and what of it may be shown."""
+"""What an address is, and which parts of it may be shown."""
 
 import re
 
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://", re.ASCII)
-"""How an address begins; a drive of Windows is one letter."""
+"""The beginning of an address; a Windows drive is a single letter."""
 
 EXTRA_OF = {"s3": "remote", "http": "remote", "memory": "remote", "hdfs": "hdfs", "gs": "gs", "az": "az"}
-"""The kinds of storage that are read, and the extra of this package that brings what reads them."""
+"""The supported kinds of storage, and the extra of this package that installs their client."""
 
 WILDCARDS = frozenset("*?[")
 
 SPELLINGS = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "az", "abfss": "az", "https": "http", "webhdfs": "hdfs"}
-"""Other schemes of a kind."""
+"""Other schemes of each kind."""
 
 
 def is_uri(text: str) -> bool:
-    """Tell whether a text is an address, such as s3://bucket/runs/nano, and not a path of this machine.
+    """Tell whether a text is an address, such as s3://bucket/runs/nano, and not a local path.
 
     >>> is_uri("s3://bucket/runs/nano"), is_uri("runs/nano"), is_uri("C://runs")
     (True, False, False)
@@ -24,7 +24,7 @@ def is_uri(text: str) -> bool:
 
 
 def has_wildcard(text: str) -> bool:
-    """Tell whether a text has a letter that stands for others, as in runs/*.
+    """Tell whether a text contains a wildcard, as in runs/*.
 
     >>> has_wildcard("runs/seed-?"), has_wildcard("runs/nano")
     (True, False)
@@ -33,13 +33,13 @@ def has_wildcard(text: str) -> bool:
 
 
 def scheme_of(uri: str) -> str:
-    """Return the scheme of an address in small letters."""
+    """Return the scheme of an address in lower case."""
     match = ADDRESS.match(uri)
     return match[1].lower() if match else ""
 
 
 def kind_of(uri: str) -> str:
-    """Return the kind of storage that an address names, such as s3 of an s3a:// address.
+    """Return the kind of storage of an address, such as s3 for s3a://.
 
     >>> kind_of("s3a://bucket/run"), kind_of("https://example.org/run.csv")
     ('s3', 'http')
@@ -49,9 +49,9 @@ def kind_of(uri: str) -> str:
 
 
 def shown(text: str) -> str:
-    """Return an address as it may be shown: without user, password and, on the web, without its query, which may be signed.
+    """Return an address for output: without user, password and, on the web, without its query, which may be signed.
 
-    What is no address is returned as it is.
+    Other text is returned unchanged.
 
     >>> shown("https://ann:secret@example.org/run.csv?X-Amz-Signature=0af"), shown("runs/nano")
     ('https://example.org/run.csv', 'runs/nano')
@@ -59,7 +59,7 @@ def shown(text: str) -> str:
     if not is_uri(text):
         return text
     scheme, rest = text.split("://", 1)
-    if kind_of(text) in ("http", "az"):  # a key of S3 may hold these characters, a signed address comes over the web
+    if kind_of(text) in ("http", "az"):  # a key of S3 may contain these characters; signed addresses are HTTP
         rest = re.split(r"[?#]", rest, maxsplit=1)[0]
     host, slash, path = rest.partition("/")
     user, at, server = host.rpartition("@")

@@ -1,4 +1,4 @@
-"""A copy of what lies at an address, in the cache of this machine: what has changed is fetched, the rest is there."""
+"""A local copy of the objects at an address, in the cache: only changed objects are fetched."""
 
 import os
 import re
@@ -17,16 +17,16 @@ from ckaudit.remote.location import is_uri, scheme_of, shown
 from ckaudit.remote.storage import AnyStorage, Entry, Storage, last_name
 
 MAX_OBJECTS = 100_000
-"""Objects below one address that are fetched at most; a run has a few thousand."""
+"""Maximum number of objects fetched below one address; a run has a few thousand."""
 
 ROUNDS = 3
-"""How often what changes while it is fetched is looked up anew."""
+"""How often a listing is repeated if objects change while they are fetched."""
 
 WEIGHTS = (".bin", ".ckpt", ".distcp", ".gguf", ".h5", ".msgpack", ".onnx", ".pt", ".pth", ".safetensors", ".tar", ".npz")
-"""How files of weights end, which no audit reads but that of resume checkpoints."""
+"""File endings of weights, which only the audit of resume checkpoints reads."""
 
 WEIGHTS_BYTES = 2**20
-"""From how many bytes on files that end like weights are left where they are."""
+"""Size from which on files with such endings are not fetched."""
 
 
 def local_copy(
@@ -37,18 +37,18 @@ def local_copy(
     everything: bool = False,
     watcher: Watcher | None = None,
 ) -> Path:
-    """Return where a run can be read on this machine: a path as it is, an address as its copy in the cache.
+    """Return the local path of a run: a path unchanged, or the copy of an address in the cache.
 
     Args:
-        uri: A path, or the address of an object or of what lies below it.
+        uri: A path, or the address of an object or a folder.
         cache: The cache's folder; None: `CKAUDIT_CACHE`, else the user's own.
-        progress: Called with objects there and objects in all.
+        progress: Called with the number of fetched objects and of all objects.
         everything: Fetch files of weights too.
-        watcher: Told what is fetched, and of each file when it is there.
+        watcher: Notified of the files to fetch, and of each complete file.
 
     Raises:
-        UnreadableError: Where there is nothing, it may not be read, the storage does not answer, or its client is not installed.
-        UsageError: Where nothing reads such addresses.
+        UnreadableError: If there is no object, access is denied, the storage does not answer, or its client is not installed.
+        UsageError: If such addresses are not supported.
     """
     text = os.fspath(uri)
     if not is_uri(text):
@@ -74,20 +74,20 @@ def local_copy(
 
 
 def slot_of(uri: str, cache: str | os.PathLike[str] | None = None) -> Slot:
-    """Return the place of an address in a cache; None: in the user's own."""
+    """Return the slot of an address in a cache; None: in the user's own."""
     return Slot(cache_folder(cache), uri.rstrip("/"), last_name(uri))
 
 
 def objects_below(uri: str, *, limit: int) -> list[Entry]:
-    """Return the objects below an address, one listing for all of them: names, sizes, versions and times, and no content.
+    """Return the objects below an address, from one listing: names, sizes, versions and times, without content.
 
     Args:
         uri: The address.
-        limit: How many are wanted; `limit` or a few more are returned where there are more.
+        limit: Maximum number of objects; a few more may be returned.
 
     Raises:
-        UnreadableError: Where they cannot be listed.
-        UsageError: Where nothing reads such addresses.
+        UnreadableError: If they cannot be listed.
+        UsageError: If such addresses are not supported.
     """
     with naming(uri):
         return _objects(_open(uri).entries(limit))
@@ -108,11 +108,11 @@ def _open(uri: str) -> Storage:
 
 
 def _listing(storage: Storage, uri: str, *, everything: bool) -> Listing:
-    """Return what is to be fetched: the address itself, or what lies below it.
+    """Return the objects to fetch: the address itself, or the objects below it.
 
     Raises:
-        FileNotFoundError: Where there is nothing.
-        UnreadableError: Where there is too much, or an object that cannot be a file.
+        FileNotFoundError: If there is no object.
+        UnreadableError: If there are too many objects, or one that cannot be a file.
     """
     named_like_a_file = not uri.endswith("/") and "." in last_name(uri)
     alone = storage.root_entry() if named_like_a_file else None
@@ -134,7 +134,7 @@ def _listing(storage: Storage, uri: str, *, everything: bool) -> Listing:
 
 
 def _objects(entries: list[Entry]) -> list[Entry]:
-    """Return what is more than the sign of an empty folder, which some programs write, and some clients call like a file."""
+    """Return the objects without markers of empty folders, which some programs write, and some clients list as files."""
     folders = {entry.name[: slash.start()] for entry in entries for slash in re.finditer("/", entry.name)}
     return [
         entry for entry in entries if entry.name.rstrip("/") == entry.name != "" and (entry.size or entry.name not in folders)
@@ -142,7 +142,7 @@ def _objects(entries: list[Entry]) -> list[Entry]:
 
 
 def _check_names(entries: list[Entry], uri: str) -> None:
-    """Raise `UnreadableError` where an object has a name under which no file can lie below a folder."""
+    """Raise `UnreadableError` for an object whose name cannot be a file below a folder."""
     names = {entry.name for entry in entries}
     for entry in entries:
         parts = entry.name.split("/")

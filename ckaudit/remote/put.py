@@ -1,4 +1,4 @@
-"""Writing to an address: objects whole or not at all, and what keeps them from being written."""
+"""Writing to an address: objects are written atomically, and errors are explained."""
 
 import os
 import random
@@ -15,30 +15,30 @@ from ckaudit.remote.location import kind_of, shown
 from ckaudit.remote.storage import AnyStorage, Entry
 
 OBJECT_STORES = ("s3", "gs", "az", "memory")
-"""Storage in which an object appears whole, or stays as it was."""
+"""Kinds of storage in which an object is replaced atomically."""
 
-_QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\"]*")  # it may be signed
+_QUERY = re.compile(r"(https?://[^\s?'\"]*)\?[^\s'\"]*")  # the query may be signed
 
 _LOST = re.compile(
     r"Error performing \w+ (?P<where>\S+) in .* - (?P<why>HTTP error.*|.*status code: (?:5\d\d|408|429).*)", re.DOTALL
 )
-"""How obstore says that a server cannot be reached or is busy."""
+"""obstore's message for a server that is unreachable or busy."""
 
 MAX_FILES = 1_000_000
-"""Files of a run that are listed at most."""
+"""Maximum number of files listed of a run."""
 
 LONGEST_PAUSE = 60.0
-"""Seconds between two attempts at most, while a training runs."""
+"""Maximum seconds between two attempts while a training runs."""
 
 
 class RemoteFolder:
-    """The folder of an address, as far as writing a run needs it.
+    """The folder of an address, with the operations for writing a run.
 
-    S3 is written through obstore, which costs the training a tenth of what a client in Python does; where it fails, fsspec's
-    client does it, or says what is wrong.
+    S3 is written through obstore, which costs the training a tenth of a Python client. If it fails, fsspec's client is used, or
+    explains the error.
 
     Args:
-        address: The address; nothing is asked of it before a method is called.
+        address: The address; no request is made before a method is called.
     """
 
     def __init__(self, address: str) -> None:
@@ -47,7 +47,7 @@ class RemoteFolder:
 
     @cached_property
     def _fast(self) -> FastS3 | None:
-        with suppress(Exception):  # whatever it is, the other client is asked
+        with suppress(Exception):  # after any failure the other client is used
             return FastS3(self.address) if serves(self.address) else None
         return None
 
@@ -58,7 +58,7 @@ class RemoteFolder:
         return AnyStorage(self.address)
 
     def sizes(self) -> dict[str, int]:
-        """Return the files of the folder itself, by their names, with their bytes; none where there is no such folder."""
+        """Return the files directly in the folder by name, with their sizes; empty if there is no such folder."""
         try:
             entries = (self._fast or self._slow).entries(MAX_FILES)
         except (FileNotFoundError, NotADirectoryError):
@@ -66,17 +66,17 @@ class RemoteFolder:
         return {entry.name: entry.size or 0 for entry in entries if entry.name and "/" not in entry.name}
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes of a file from `start` to before `end`; None: to its end.
+        """Return the bytes of a file from `start` up to `end`; None: to its end.
 
         Raises:
-            FileNotFoundError: Where there is none.
+            FileNotFoundError: If there is no such file.
         """
         if self._fast is not None:
             return self._fast.read(Entry(name, self._key(name), None, "", 0.0), start, end)
         return self._slow.read(Entry(name, self._path(name), None, "", 0.0), start, end)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file; a reader sees the old one or the new one."""
+        """Write a file; a reader sees either the old or the new one."""
         if self._by_fast(lambda store: store.put(self._key(name), data)):
             return
         filesystem, path = self._slow.filesystem, self._path(name)
@@ -91,17 +91,17 @@ class RemoteFolder:
         filesystem.mv(temporary, path)
 
     def remove(self, name: str) -> None:
-        """Delete a file, if it is there."""
+        """Delete a file, if it exists."""
         if self._by_fast(lambda store: store.delete(self._key(name))):
             return
         if self._slow.filesystem.exists(self._path(name)):
             self._slow.filesystem.rm_file(self._path(name))
 
     def _by_fast(self, call: Callable[[Any], Any]) -> bool:
-        """Have the fast client do something, and tell whether it did.
+        """Let the fast client make a call, and tell whether it succeeded.
 
         Raises:
-            ConnectionError: Where the server cannot be reached, or is busy: the other client would find the same.
+            ConnectionError: If the server is unreachable or busy: the other client would fail too.
         """
         if self._fast is None:
             return False
@@ -125,11 +125,11 @@ class RemoteFolder:
 
 
 class Refused(Exception):  # noqa: N818  it is an answer, not a fault of the program
-    """What will not be written however often it is tried, unless somebody does something."""
+    """A permanent refusal: retries fail until somebody changes something."""
 
 
 def in_words(error: BaseException, address: str) -> str:
-    """Return why something could not be written, and where to look, in one line."""
+    """Return why a write failed, and where to look, in one line."""
     words = " ".join(str(error).split()).replace(address, shown(address))
     words = _QUERY.sub(r"\1", words)[:300].rstrip(".")
     if isinstance(error, Refused):
@@ -143,7 +143,7 @@ def in_words(error: BaseException, address: str) -> str:
 
 
 def pauses(longest: float = LONGEST_PAUSE, *, first: float = 1.0) -> Iterator[float]:
-    """Yield how long to wait before each further attempt: twice as long each time, and by chance as little as half of it."""
+    """Yield the pause before each further attempt: twice as long each time, with random jitter down to half."""
     pause = first
     while True:
         yield random.uniform(pause / 2, pause)  # noqa: S311  so that many trainings do not come back at once

@@ -1,4 +1,4 @@
-"""Spools: the folders of this machine in which runs wait for their way to an address, and what of them is up already."""
+"""Spools: local folders in which runs wait for their upload to an address, and journals of what is uploaded."""
 
 import os
 import re
@@ -17,19 +17,19 @@ from msgspec import Struct, field
 from ckaudit.remote.location import EXTRA_OF, SPELLINGS, is_uri, scheme_of, shown
 
 DEFAULT_GB = 2.0
-"""Size that all spools together keep to, as far as what is up already can be deleted."""
+"""Size limit of all spools together; only uploaded files can be deleted to keep it."""
 
 _FACTS, _LOCK, _UNFINISHED = "spool.json", "lock", "unfinished-"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class Spool(Struct, frozen=True):
-    """The folder of one address.
+    """The spool of one address.
 
     Attributes:
-        address: Where the run belongs.
-        folder: The spool's own folder, with what is known of the way of its files.
-        run: The run folder: in it, or elsewhere where a run that lies here is put up.
+        address: Address of the run.
+        folder: The spool's own folder, with the journals of its uploads.
+        run: The run folder: inside the spool, or elsewhere if an existing run is uploaded.
     """
 
     address: str
@@ -37,10 +37,10 @@ class Spool(Struct, frozen=True):
     run: Path
 
     def make(self) -> None:
-        """Make the folder where it is missing; it is the user's alone.
+        """Create the folder if it is missing, accessible to the user only.
 
         Raises:
-            OSError: If it cannot be made, or lies in a folder that another user has put where ours should be.
+            OSError: If it cannot be created, or its parent belongs to another user.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.folder.parent.is_relative_to(gettempdir()) and self.folder.parent.stat().st_uid != _user():
@@ -52,12 +52,12 @@ class Spool(Struct, frozen=True):
             write_whole(facts, wanted)
 
     def lock(self, *, alone: bool = False) -> int | None:
-        """Return an open file that tells other processes that this one puts the run up; None where another does.
+        """Return an open lock file that shows other processes that this one uploads the run; None if another does.
 
-        A killed process holds none, and neither do children that were forked.
+        A killed process loses its lock, and forked children have none.
 
         Args:
-            alone: Whether no other process may; the recorders of several ranks share a spool.
+            alone: Whether to exclude all other processes; the recorders of several ranks share a spool.
         """
         descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -72,29 +72,29 @@ class Spool(Struct, frozen=True):
         return descriptor
 
     def note_unfinished(self, rank: int = 0) -> None:
-        """Note that something may not be up, until `note_finished` is called for the same rank."""
+        """Note that files may not be uploaded, until `note_finished` is called for the same rank."""
         (self.folder / f"{_UNFINISHED}{rank}").touch()
 
     def note_finished(self, rank: int = 0) -> None:
-        """Note that everything of a rank is up."""
+        """Note that all files of a rank are uploaded."""
         (self.folder / f"{_UNFINISHED}{rank}").unlink(missing_ok=True)
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything was up when the last recorder or push ended, so that the spool may be deleted for others."""
+        """Whether everything was uploaded when the last recorder or push ended, so that the spool may be deleted."""
         return not any(self.folder.glob(f"{_UNFINISHED}*"))
 
     def size(self) -> int:
-        """Return its bytes on disk; files may come and go meanwhile."""
+        """Return its bytes on disk; files may be created and deleted meanwhile."""
         return sum(map(_size, (entry for folder in {self.run, self.folder} for entry in _files(folder))))
 
 
 def spool_of(address: str, *, run: Path | None = None) -> Spool:
-    """Return the spool of an address: always the same one, whether it is there or not.
+    """Return the spool of an address: always the same one, whether it exists or not.
 
     Args:
         address: The address of a run.
-        run: A run folder elsewhere that is to be put up there.
+        run: A run folder elsewhere that is to be uploaded.
     """
     address = address.rstrip("/")
     last = _UNSAFE.sub("-", shown(address).rpartition("/")[2])[-60:].strip(".-") or "run"
@@ -103,7 +103,7 @@ def spool_of(address: str, *, run: Path | None = None) -> Spool:
 
 
 def spools() -> Iterator[Spool]:
-    """Yield all spools of this machine by their names."""
+    """Yield all spools on this machine by name."""
     with suppress(OSError):
         for folder in sorted(root().iterdir()):
             with suppress(OSError, ValueError, KeyError, TypeError):
@@ -112,10 +112,10 @@ def spools() -> Iterator[Spool]:
 
 
 def root() -> Path:
-    """Return the folder that holds all spools.
+    """Return the folder that contains all spools.
 
-    It is the one that CKAUDIT_SPOOL names, else the user's folder for states of programs; where that cannot be written to,
-    as in many a container, the folder for temporary files.
+    It is CKAUDIT_SPOOL, else the user's folder for program state; if that is not writable, as in many containers, it is the
+    folder for temporary files.
     """
     if chosen := os.environ.get("CKAUDIT_SPOOL"):
         return Path(chosen).absolute()
@@ -132,26 +132,26 @@ def _user() -> int:
 
 
 def _takes_files(folder: Path) -> bool:
-    """Tell whether files can be made in a folder, or it can be made."""
+    """Tell whether a folder is writable, or can be created."""
     existing = next((place for place in (folder, *folder.parents) if place.exists()), folder)
     return os.access(existing, os.W_OK | os.X_OK)
 
 
 def limit_bytes() -> float:
-    """Return what all spools together keep to: CKAUDIT_SPOOL_GB, in thousands of millions of bytes."""
+    """Return the limit of all spools together in bytes: CKAUDIT_SPOOL_GB, in units of 10^9 bytes."""
     with suppress(ValueError):
         return float(os.environ.get("CKAUDIT_SPOOL_GB", DEFAULT_GB)) * 1e9
     return DEFAULT_GB * 1e9
 
 
 def make_room(keep: Spool) -> float:
-    """Delete complete spools, those first that have waited longest, until all keep to the limit.
+    """Delete complete spools, the oldest first, until all are within the limit.
 
     Args:
         keep: The spool that is not deleted.
 
     Returns:
-        What is left for it.
+        Bytes that are left for it.
     """
     others = [spool for spool in spools() if spool.folder != keep.folder]
     sizes = {spool.folder: _or_zero(spool) for spool in others}
@@ -193,23 +193,23 @@ def _files(folder: Path) -> Iterator["os.DirEntry[str]"]:
         yield from (entry for entry in entries if entry.is_file(follow_symlinks=False))
 
 
-# What is known of the way of the files.
+# The journal of uploads.
 class Sent(Struct, frozen=True):
-    """A file as it was when it was put up."""
+    """A file as it was when it was uploaded."""
 
     size: int
     time: int
 
 
 class Stretch(Struct, frozen=True):
-    """The part of the log that one object holds: from the one byte up to the other."""
+    """The part of the log in one object: a range of bytes."""
 
     start: int
     end: int
 
 
 class JournalEntry(Struct, omit_defaults=True):
-    """A line of the journal: one thing that happened."""
+    """A line of the journal: one event."""
 
     name: str
     sent: Sent | None = None
@@ -222,19 +222,19 @@ class JournalEntry(Struct, omit_defaults=True):
 
 
 class Journal(Struct):
-    """What is up, kept in a file to which a line is added for each thing that happens.
+    """The uploaded files, kept in a journal with a line for each event.
 
-    A line that is lost costs that its file is put up once more, which changes nothing.
+    If a line is lost, its file is uploaded again, which is harmless.
 
     Attributes:
         path: The file.
-        sent: Files that are up, as they were.
-        freed: Those of them that are no longer here.
-        aside: Names of checkpoints at the address that a resume has made history, and that are not renamed there yet.
-        lines: Which part of the log each object holds, in their order.
-        manifests: Hashes of every run.json that was put up.
-        manifest: The hash of the latest.
-        sessions: How many sessions it has.
+        sent: Uploaded files, as they were at the upload.
+        freed: Uploaded files that no longer exist locally.
+        aside: Checkpoints at the address that a resume has superseded and that are not renamed there yet.
+        lines: The part of the log in each object, in log order.
+        manifests: Hashes of every uploaded run.json.
+        manifest: Hash of the latest run.json.
+        sessions: Number of sessions in it.
     """
 
     path: Path
@@ -248,7 +248,7 @@ class Journal(Struct):
 
     @classmethod
     def load(cls, path: Path) -> "Journal":
-        """Read the journal, in which a torn line counts as not written, and shorten it where it has become long."""
+        """Read the journal, without a torn line, and shorten it if it has become long."""
         journal, decoder = cls(path), msgspec.json.Decoder(JournalEntry)
         lines = path.read_bytes().split(b"\n") if path.exists() else []
         for line in lines:
@@ -261,7 +261,7 @@ class Journal(Struct):
         return journal
 
     def _entries(self) -> Iterator[JournalEntry]:
-        """Yield the fewest entries that say the same."""
+        """Yield the fewest entries that give the same state."""
         for name, sent in self.sent.items():
             yield JournalEntry(name, sent=sent)
         for name, lines in self.lines.items():
@@ -274,11 +274,11 @@ class Journal(Struct):
             yield JournalEntry("", manifest=manifest, sessions=self.sessions)
 
     def add(self, name: str, **happened: Any) -> None:
-        """Take what happened to a file, and keep it; where the disk is full it is known until the process ends."""
+        """Note an event of a file in the journal; if the disk is full, it is known only until the process ends."""
         entry = JournalEntry(name, **happened)
         self._take(entry)
         with suppress(OSError), self.path.open("ab") as stream:
-            stream.write(b"\n" + msgspec.json.encode(entry))  # first, so that a torn line before it stays alone
+            stream.write(b"\n" + msgspec.json.encode(entry))  # newline first, so that a torn line before it stays separate
 
     def _take(self, entry: JournalEntry) -> None:
         name = entry.name
@@ -302,7 +302,7 @@ class Journal(Struct):
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
     try:
         temporary.write_bytes(data)
@@ -314,9 +314,9 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def address_of(folder: str | os.PathLike[str]) -> str | None:
-    """Return the address that a recorder was given for its folder; None where it is a folder of this machine.
+    """Return the address that a recorder got as its folder; None if it is a local folder.
 
-    `Path("s3://bucket/run")` has one stroke less, and is understood as well.
+    `Path("s3://bucket/run")` loses one slash, and is accepted as well.
 
     >>> address_of(Path("s3://bucket/run")), address_of("run/"), address_of("file:///runs/nano")
     ('s3://bucket/run', None, None)
@@ -330,7 +330,7 @@ def address_of(folder: str | os.PathLike[str]) -> str | None:
 
 
 def folder_of(folder: str | os.PathLike[str]) -> Path:
-    """Return the folder of this machine that a recorder writes to: the one that it was given, or the spool of an address."""
+    """Return the local folder that a recorder writes to: the given one, or the spool of an address."""
     address, text = address_of(folder), os.fspath(folder)
     if address:
         return spool_of(address).run

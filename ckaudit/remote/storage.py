@@ -1,4 +1,4 @@
-"""What lies below an address, and its bytes, through the clients of fsspec: the same for every kind of storage."""
+"""The objects below an address, and their bytes, through the clients of fsspec: one interface for all kinds of storage."""
 
 import re
 from collections.abc import Iterator
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 MAX_DEPTH = 8
-"""Folders below folders that are listed on the web, where links can go round in a circle."""
+"""Maximum depth of folders listed on the web, where links can form cycles."""
 
 
 PARTIAL = re.compile(r"(?:.*/)?\.[^/]+\.tmp-\d+")
-"""Names of files that are being written, where a file does not appear whole by itself."""
+"""Names of files that are being written, in storage without atomic writes."""
 
 
 class Entry(NamedTuple):
     """One object.
 
     Attributes:
-        name: Its name below the address, its last name where it is the address itself.
-        path: Its name for the client.
-        size: Its bytes; None: the server does not say.
-        version: What changes when its content does, such as its ETag; empty: the server does not say.
-        time: When it was written, Unix time; 0: the server does not say.
+        name: Name relative to the address; the last component of the address if it is the address itself.
+        path: Name for the client.
+        size: Size in bytes; None: unknown.
+        version: A value that changes with the content, such as an ETag; empty: unknown.
+        time: Unix time of the last write; 0: unknown.
     """
 
     name: str
@@ -38,34 +38,34 @@ class Entry(NamedTuple):
 
 
 class Storage(Protocol):
-    """What lies below one address."""
+    """The objects below one address."""
 
     def root_entry(self) -> Entry | None:
-        """Return the address as one object; None: it is none."""
+        """Return the address as one object; None if it is none."""
         ...
 
     def entries(self, limit: int) -> list[Entry]:
-        """Return the objects below the address, `limit` or a few more where there are more."""
+        """Return the objects below the address, at most `limit` or a few more."""
         ...
 
     def find_entry(self, path: str) -> Entry | None:
-        """Return an object by its name for the client as it is now; None: it is gone."""
+        """Return the current state of an object, by its name for the client; None if it no longer exists."""
         ...
 
     def read(self, entry: Entry, start: int, end: int | None) -> bytes:
-        """Return the bytes of an object from `start` to before `end`; None: to its end."""
+        """Return the bytes of an object from `start` up to `end`; None: to its end."""
         ...
 
 
 class AnyStorage:
-    """What lies below one address, through fsspec."""
+    """The objects below one address, through fsspec."""
 
     def __init__(self, uri: str) -> None:
         """Open the client.
 
         Raises:
-            UsageError: Where nothing reads such addresses.
-            UnreadableError: Where the client is not installed.
+            UsageError: If such addresses are not supported.
+            UnreadableError: If the client is not installed.
         """
         self.uri = uri
         self.filesystem, self.root = open_filesystem(uri)
@@ -74,11 +74,11 @@ class AnyStorage:
         self._patience = {"timeout": ANSWER_SECONDS} if repeats else {}
 
     def root_entry(self) -> Entry | None:
-        """Return the address as one object; None: it is none."""
+        """Return the address as one object; None if it is none."""
         return self.find_entry(self.root)
 
     def find_entry(self, path: str) -> Entry | None:
-        """Return an object by its name for the client as it is now; None: it is gone."""
+        """Return the current state of an object, by its name for the client; None if it no longer exists."""
         try:
             facts = retried(lambda: self.filesystem.info(path, **self._patience), attempts=self._attempts)
         except FileNotFoundError as error:
@@ -88,33 +88,33 @@ class AnyStorage:
         return None if facts["type"] != "file" or _is_page(facts) else _entry(last_name(self.uri), facts)
 
     def entries(self, limit: int) -> list[Entry]:
-        """Return the objects below the address, `limit` or a few more where there are more."""
+        """Return the objects below the address, at most `limit` or a few more."""
         if kind_of(self.uri) == "http":
             return list(_linked(self.filesystem, self.root, limit))
         start = self.root.rstrip("/") + "/"
-        if self._patience:  # a listing may take its time; whether anybody answers at all shows sooner
+        if self._patience:  # a listing may take long; a missing server shows sooner
             self.find_entry(self.root)
         listing = retried(lambda: _listed(self.filesystem, self.root, limit), attempts=self._attempts)
         below = [facts for facts in listing if facts["name"].startswith(start) and not PARTIAL.fullmatch(facts["name"])]
         return [_entry(facts["name"].removeprefix(start), facts) for facts in below]
 
     def read(self, entry: Entry, start: int, end: int | None) -> bytes:
-        """Return the bytes of an object from `start` to before `end`; None: to its end."""
+        """Return the bytes of an object from `start` up to `end`; None: to its end."""
         limits = {} if end is None else {"start": start, "end": end}
         data: bytes = retried(lambda: self.filesystem.cat_file(entry.path, **limits), attempts=self._attempts)
-        if end is not None and len(data) == entry.size:  # a server on the web may not know ranges
+        if end is not None and len(data) == entry.size:  # a web server may not support ranges
             return data[start:end]
         return data
 
 
 def _listed(filesystem: "AbstractFileSystem", root: str, limit: int) -> list[dict[str, Any]]:
-    """Return facts of all objects below a root, page by page, so that a listing without end is not gathered first."""
+    """Return facts of all objects below a root, page by page, so that an endless listing is not collected first."""
     if hasattr(filesystem, "_lsdir") and hasattr(filesystem, "loop"):
         from fsspec.asyn import sync
 
         try:
             listing = sync(filesystem.loop, filesystem._lsdir, root, max_items=limit, delimiter="")  # noqa: SLF001
-        except TypeError:  # a client whose listing knows no such limits
+        except TypeError:  # a client whose listing has no such limits
             pass
         else:
             return [facts for facts in listing if facts["type"] == "file"]
@@ -127,7 +127,7 @@ def _listed(filesystem: "AbstractFileSystem", root: str, limit: int) -> list[dic
 
 
 def _linked(filesystem: "AbstractFileSystem", root: str, limit: int) -> Iterator[Entry]:
-    """Yield what the pages of a web server link below a root."""
+    """Yield the files that the pages of a web server link below a root."""
     top = root.rstrip("/") + "/"
     pages, seen, count = [(top, 0)], {top}, 0
     while pages:
@@ -146,7 +146,7 @@ def _linked(filesystem: "AbstractFileSystem", root: str, limit: int) -> Iterator
 
 
 def _is_page(facts: dict[str, Any]) -> bool:
-    """Tell whether what a web server sent is its list of a folder."""
+    """Tell whether the content from a web server is a folder listing."""
     return facts.get("mimetype") == "text/html" and str(facts.get("url", "")).endswith("/")
 
 
@@ -161,7 +161,7 @@ def _entry(name: str, facts: dict[str, Any]) -> Entry:
 
 
 def last_name(uri: str) -> str:
-    """Return the last name in an address.
+    """Return the last component of an address.
 
     >>> last_name("https://example.org/runs/nano.csv?sig=1"), last_name("s3://bucket/runs/nano/"), last_name("s3://bucket")
     ('nano.csv', 'nano', 'bucket')

@@ -1,1 +1,1 @@
-"""Resume checkpoints: what a run would go on from, and whether it could."""
+"""Resume checkpoints: what a run could resume from, and whether it could."""

@@ -1,4 +1,4 @@
-"""What can be wrong with a resume checkpoint: each kind has its code, its severity and what to do."""
+"""The kinds of faults in a resume checkpoint: each has a code, a severity and a remedy."""
 
 from ckaudit.contract.schema.report import Severity
 from ckaudit.contract.violations import ViolationKind, kind
@@ -151,5 +151,5 @@ NO_WEIGHTS = _kind(
     "Find out which rank or callback should have written them.",
 )
 
-# What makes a checkpoint one that nobody can go on from.
+# Kinds of faults that make a checkpoint unusable for a resume.
 BREAKING = frozenset(kind.code for kind in (EMPTY, CUT_OFF, DAMAGED, SHARD_MISSING, INDEX, BAD_WEIGHTS, BAD_OPTIMIZER, CHECKSUM))

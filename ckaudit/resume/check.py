@@ -1,4 +1,4 @@
-"""Whether a training could go on from what it saved: every resume checkpoint of a folder, as a report."""
+"""Whether a training could resume from its saved files: a report on every resume checkpoint of a folder."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -109,11 +109,11 @@ NEEDS: dict[str, Need] = {
 
 
 class ResumeCheckResult(Struct):
-    """A report, and what else was learned on the way.
+    """The report of a check, and the digests of its files.
 
     Attributes:
         report: The report.
-        digests: SHA-256 by file, where digests were asked for or expected.
+        digests: SHA-256 by file, if digests were requested or expected.
     """
 
     report: Report
@@ -126,13 +126,13 @@ def resume_check(
     """Judge every resume checkpoint in a folder, without unpickling anything.
 
     Args:
-        path: The folder that a training saves to, one checkpoint's folder, or one file.
-        sums: A list of SHA-256 digests as `sha256sum` writes it; lists beside the checkpoints are used as well.
-        hashed: Whether the digest of every file is wanted.
-        progress: Called with the number of bytes read, and of all.
+        path: The folder that a training saves to, the folder of one checkpoint, or one file.
+        sums: A list of SHA-256 digests in the format of `sha256sum`; lists beside the checkpoints are used as well.
+        hashed: Whether to compute the digest of every file.
+        progress: Called with the number of bytes read and of all bytes.
 
     Raises:
-        UnreadableError: Where there is no such folder, nothing in it is a checkpoint, or a list of digests is broken.
+        UnreadableError: If there is no such folder, nothing in it is a checkpoint, or a list of digests is broken.
     """
     window = find(path)
     root = path if path.is_dir() else path.parent
@@ -183,9 +183,9 @@ def _ticker(progress: Callable[[int, int], None] | None, total: int) -> Callable
 
 
 def _unfound(expected: Mapping[Path, str], checkpoints: Sequence[ExaminedCheckpoint], root: Path) -> list[Finding]:
-    """Return the files that have a checksum and are gone, while others of their checkpoint are there.
+    """Return findings for missing files that have a checksum, if other files of their checkpoint exist.
 
-    A window that rolls on removes whole checkpoints: these are no finding.
+    A rolling window of checkpoints deletes whole ones: these are no finding.
     """
     files = {Path(root, file).absolute() for examined in checkpoints for file in examined.checkpoint.files}
     folders = {
@@ -214,9 +214,9 @@ def _notes(window: Window, checkpoints: Sequence[ExaminedCheckpoint], root: Path
     return notes
 
 
-# From what was seen of the checkpoints to the report: one sentence, every check, and the checkpoints by step.
+# From the examined checkpoints to the report: a summary sentence, every check, and the checkpoints by step.
 def make_report(subject: str, checkpoints: Checkpoints, findings: Sequence[Finding], notes: list[str]) -> Report:
-    """Put the report together: findings gravest first, a check for each kind, the checkpoints by step."""
+    """Build the report: findings by severity, a check for each kind of fault, the checkpoints by step."""
     ordered = sorted(
         findings, key=lambda finding: (SEVERITIES.index(finding.severity), finding.file or "", finding.code, finding.where or "")
     )
@@ -257,7 +257,7 @@ def _checks(checkpoints: Checkpoints, findings: Sequence[Finding]) -> list[Check
 
 
 def _sentence(checkpoints: Checkpoints, findings: Sequence[Finding]) -> str:
-    """Say how many checkpoints are whole, and from which one to go on."""
+    """Return a sentence on how many checkpoints are intact, and which one to resume from."""
     if not checkpoints:
         return "no resume checkpoint, only what interrupted saves left"
     good = [examined for examined in checkpoints if examined.entry.ok]
@@ -287,7 +287,7 @@ def _named(examined: ExaminedCheckpoint) -> str:
 
 
 def _lacks(examined: ExaminedCheckpoint) -> str:
-    """Return which of the parts without which no training goes on a checkpoint lacks; empty where it has both."""
+    """Return which of the essential parts, weights and optimizer state, a checkpoint lacks; empty if it has both."""
     names = {"weights": "weights", "optimizer": "optimizer state"}
     return " and no ".join(name for part, name in names.items() if part not in examined.entry.present)
 
@@ -300,17 +300,17 @@ def _is_about(finding: Finding, examined: ExaminedCheckpoint) -> bool:
 
 
 def _newness(examined: ExaminedCheckpoint) -> tuple[int, bool, float]:
-    """Return what orders checkpoints: their step, then whether a training can go on from them, then their time."""
+    """Return the sort key of checkpoints: step, then whether a training can resume from it, then time."""
     step = -1 if examined.entry.step is None else examined.entry.step
     return step, not _lacks(examined), examined.entry.written or 0.0
 
 
-# What a run should know of its resume checkpoints: checkpoint_ok, checkpoint_size and checkpoint_time by step.
+# Facts of a run's resume checkpoints: checkpoint_ok, checkpoint_size and checkpoint_time by step.
 def facts_by_step(report: Report) -> dict[int, Mapping[str, float]]:
     """Return the values that are known, by step (M61 to M63).
 
-    Of two checkpoints of one step a broken one speaks, for somebody may resume from it; the larger size and the longer time
-    count. What could not be judged is left out.
+    Of two checkpoints of one step the broken one counts, because a run may resume from it; so do the larger size and the longer
+    time. Checkpoints that could not be judged have no checkpoint_ok.
     """
     by_step: dict[int, dict[str, float]] = {}
     for checkpoint in report.resume_checkpoints or () if report.resume_checkpoints is not UNSET else ():

@@ -1,4 +1,4 @@
-"""SHA-256 of the files of checkpoints, in the lines that `sha256sum` writes and reads."""
+"""SHA-256 of checkpoint files, in the line format of `sha256sum`."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ def digest(source: OpenFile, tick: Callable[[int], None]) -> str:
     """Return the SHA-256 of a file, in hexadecimal digits.
 
     Raises:
-        FileFault: Where it cannot be read to its end.
+        FileFault: If the file cannot be read to its end.
     """
     sha256 = hashlib.sha256()
     for block in source.blocks(0, source.size):
@@ -29,10 +29,10 @@ def digest(source: OpenFile, tick: Callable[[int], None]) -> str:
 def read_list(path: Path) -> dict[Path, str]:
     """Return the digests of a list by file; names are relative to the folder of the list.
 
-    A line without a name speaks of the file beside the list that is called as the list without `.sha256`.
+    A line without a name is for the file beside the list with the name of the list without `.sha256`.
 
     Raises:
-        UnreadableError: Where a line is no digest.
+        UnreadableError: If a line is no digest.
     """
     try:
         if path.exists() and not path.is_file():
@@ -57,13 +57,13 @@ def read_list(path: Path) -> dict[Path, str]:
 
 
 def write_list(digests: Mapping[Path, str], list_file: Path) -> str:
-    """Return the lines of `sha256sum` for files, named relative to the folder of the list."""
+    """Return lines in the format of `sha256sum`, with names relative to the folder of the list."""
     folder = _absolute(list_file.parent)
     return "".join(_line(os.path.relpath(_absolute(path), folder), digests[path]) for path in sorted(digests))
 
 
 def look_up(path: Path, expected: Mapping[Path, str]) -> str | None:
-    """Return the digest that a list has for a file."""
+    """Return the digest of a file in a list; None if the list does not have it."""
     return expected.get(_absolute(path))
 
 

@@ -1,21 +1,21 @@
-"""What a checkpoint file holds: tensors, their element types, where their bytes stand, and the plain records of a pickle."""
+"""The content of a checkpoint file: tensors, their dtypes, the positions of their bytes, and the plain records of a pickle."""
 
 from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct, field
 
-MAX_PLAIN_ELEMENTS = 64  # elements of a list that are looked at even where they are plain numbers
+MAX_PLAIN_ELEMENTS = 64  # elements of a list up to which plain numbers are yielded too
 
 
 class ElementType(Struct, frozen=True):
-    """An element type.
+    """A dtype.
 
     Attributes:
         size: Bytes of one element.
-        word: Bytes of the words that are looked at: a complex number is two of them.
-        mask: The bits that tell; 0: every element is a number.
-        pattern: What these bits are where an element is none.
+        word: Bytes of the words that are tested: a complex number is two words.
+        mask: Mask of the tested bits; 0: every element is finite.
+        pattern: Value of these bits in NaN and infinity.
     """
 
     size: int
@@ -103,14 +103,14 @@ STORAGES = {
 
 
 class ByteRange(Struct, frozen=True, kw_only=True):
-    """A stretch of bytes of one element type.
+    """A range of bytes of one dtype.
 
     Attributes:
-        offset: Where it begins in the file.
+        offset: Offset in the file.
         size: Bytes.
-        dtype: Name of the element type, a key of `ELEMENTS`.
+        dtype: Name of the dtype, a key of `ELEMENTS`.
         crc: CRC-32 of the bytes; None: not known.
-        big_endian: Whether the high byte comes first.
+        big_endian: Whether the byte order is big-endian.
     """
 
     offset: int
@@ -124,11 +124,11 @@ class StoredTensor(Struct, frozen=True, kw_only=True):
     """One tensor.
 
     Attributes:
-        keys: The keys that lead to it.
-        shape: Its shape.
-        dtype: Name of the element type.
-        at: Which range of the file it stands in.
-        first: Its first byte in that range.
+        keys: Path of keys to the tensor.
+        shape: Shape of the tensor.
+        dtype: Name of the dtype.
+        at: Index of the range that contains it.
+        first: Offset of its first byte in that range.
         size: Bytes from its first to its last element.
         needs: Bytes of its elements.
     """
@@ -143,20 +143,20 @@ class StoredTensor(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Return the keys, joined as state dicts join them."""
+        """Return the joined keys, as in a state dict."""
         return ".".join(self.keys)
 
 
 class Content(Struct, kw_only=True):
-    """What one file holds.
+    """The content of one file.
 
     Attributes:
-        tensors: In the order of the file.
-        ranges: Where their bytes stand.
-        value: What else there is, from the root.
-        names: What unpickling would import.
+        tensors: Tensors in the order of the file.
+        ranges: Byte ranges of the tensors.
+        value: The other content, from the root.
+        names: Names that unpickling would import.
         called: The names among them that would be called.
-        form: The format, in a word.
+        form: Name of the format.
     """
 
     form: str
@@ -167,9 +167,9 @@ class Content(Struct, kw_only=True):
     called: frozenset[str] = frozenset()
 
 
-# The plain records that a pickle becomes, and the walk over them.
+# The plain records that represent a pickle, and a traversal of them.
 class BadPickle(Exception):  # noqa: N818  never seen by a user: it becomes a finding
-    """Bytes that are no pickle, or one that ends in the middle."""
+    """Bytes that are not a pickle, or a truncated one."""
 
 
 class ImportedName(Struct, frozen=True, eq=False):
@@ -183,13 +183,13 @@ class ImportedName(Struct, frozen=True, eq=False):
 
 
 class PickledCall(Struct, eq=False):
-    """Something that unpickling would make: `maker` called with `arguments`, and then the state that is set on it.
+    """An object that unpickling would create: `maker` called with `arguments`, with a state set afterwards.
 
     Attributes:
-        maker: What would be called; None: bytes that are no name.
+        maker: The name that would be called; None: it is no valid name.
         arguments: The arguments.
-        state: What is set on the object afterwards.
-        by_class: Whether only an empty object of a class is made, by its `__new__`.
+        state: State that is set on the object afterwards.
+        by_class: Whether only an empty object is created, by the `__new__` of its class.
         items: Pairs and elements that are added afterwards.
     """
 
@@ -201,37 +201,37 @@ class PickledCall(Struct, eq=False):
 
     @property
     def made_by(self) -> str:
-        """The full name of what would make it; empty where that is no name."""
+        """The full name of the maker; empty if it is no valid name."""
         return str(self.maker) if isinstance(self.maker, ImportedName) else ""
 
 
 class PersistentId(Struct, frozen=True, eq=False):
-    """A persistent identity: what stands elsewhere, such as the bytes of a tensor."""
+    """A persistent id: a reference to data outside the pickle, such as the bytes of a tensor."""
 
     identity: Any
 
 
 class DictPairs(Struct, eq=False):
-    """A dictionary as its pairs, so that a hostile key is never hashed."""
+    """A dictionary as pairs, so that a hostile key is never hashed."""
 
     items: list[tuple[Any, Any]]
 
     def get(self, key: str) -> Any:
-        """Return the last value of a key that is text; None where there is none."""
+        """Return the last value of a string key; None if there is none."""
         return next((value for name, value in reversed(self.items) if isinstance(name, str) and name == key), None)
 
     def names(self) -> list[str]:
-        """Return the keys that are text."""
+        """Return the keys that are strings."""
         return [key for key, _ in self.items if isinstance(key, str)]
 
 
 class PickleFacts(Struct, frozen=True):
-    """What a pickle says.
+    """The content of a pickle.
 
     Attributes:
         value: The object, as plain records.
-        names: Everything that would be imported, by its full name, each once.
-        called: The names among them that would be called, not only made empty by their class.
+        names: Full names that would be imported, each once.
+        called: Names among them that would be called, not only used to create an empty object.
     """
 
     value: Any
@@ -240,10 +240,9 @@ class PickleFacts(Struct, frozen=True):
 
 
 def parts(value: Any, *, max_depth: int = 64) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield every part of what a pickle says with the way to it, each container once, none deeper than `max_depth`.
+    """Yield every part of a pickle's content with its path, each container once, none deeper than `max_depth`.
 
-    Names of keys make the way, numbers of elements too. What a call was given for it to wrap, and its state, stand where the
-    call does.
+    A path consists of keys and indices. The state of a call, and a call among its arguments, have the path of the call.
     """
     seen: set[int] = set()
     waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
@@ -276,14 +275,14 @@ def _below(keys: tuple[str, ...], part: Any) -> Iterator[tuple[tuple[str, ...], 
 
 
 def _holds_more(value: Any) -> bool:
-    """Tell whether a part has parts of its own; single numbers of long lists are not yielded."""
+    """Tell whether a part has parts of its own; single numbers in long lists are not yielded."""
     if isinstance(value, (list, tuple)):
         return len(value) > 0
     return len(value.items) > 0 if isinstance(value, DictPairs) else isinstance(value, (PickledCall, PersistentId))
 
 
 def _word(key: Any) -> str:
-    """Return a key as a word of a way; one that is neither text nor a number of common size is a question mark."""
+    """Return a key as a component of a path; "?" if it is neither a string nor an integer of 64 bits."""
     if isinstance(key, str):
         return key
     return str(key) if isinstance(key, int) and -(2**63) <= key < 2**63 else "?"

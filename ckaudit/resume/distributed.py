@@ -1,4 +1,4 @@
-"""A folder of torch.distributed.checkpoint: `.metadata` says which range of which file holds which piece of which tensor."""
+"""A folder of torch.distributed.checkpoint: `.metadata` maps pieces of tensors to ranges of files."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -26,12 +26,12 @@ class ShardEntry(Struct, frozen=True):
 
 
 class ShardIndex(Struct):
-    """What `.metadata` says.
+    """The content of `.metadata`.
 
     Attributes:
-        content: What unpickling it would import.
-        pieces: Where everything stands, by file.
-        wanted: How many pieces each name has.
+        content: Names that unpickling it would import.
+        pieces: Entries by file.
+        wanted: Number of pieces of each name.
     """
 
     content: Content
@@ -40,11 +40,11 @@ class ShardIndex(Struct):
 
 
 def read_metadata(source: OpenFile) -> ShardIndex:
-    """Return what `.metadata` says.
+    """Return the content of `.metadata`.
 
     Raises:
-        FileFault: Where it is damaged.
-        Unjudged: Where the pieces are transformed, compressed for instance.
+        FileFault: If it is damaged.
+        Unjudged: If the pieces are transformed, compressed for instance.
     """
     if source.size > MAX_BYTES:
         raise Unjudged(f"has {source.size:,} bytes; the limit is {MAX_BYTES:,}")
@@ -66,7 +66,7 @@ def read_metadata(source: OpenFile) -> ShardIndex:
 
 
 def missing_pieces(plan: ShardIndex, file: str) -> list[Finding]:
-    """Return the tensors with fewer pieces stored than they consist of."""
+    """Return findings for tensors with fewer stored pieces than they consist of."""
     stored = Counter(piece.name for pieces in plan.pieces.values() for piece in pieces)
     short = [name for name, count in plan.wanted.items() if stored[name] < count]
     if not short:
@@ -80,13 +80,13 @@ def missing_pieces(plan: ShardIndex, file: str) -> list[Finding]:
 def read_pieces(
     folder: Path, plan: ShardIndex, shown: str, root: Path, take: Callable[[OpenFile, Content], None]
 ) -> list[tuple[str, FileFault]]:
-    """Read every piece and hand it on, the open file with it; return what is wrong, with the name of the file.
+    """Read every piece and pass it on with its open file; return the faults, each with the name of its file.
 
     Args:
         folder: The folder of the checkpoint.
-        plan: What `.metadata` says.
-        shown: What stands before the names of files.
-        root: The folder that files must not leave by a link.
+        plan: The content of `.metadata`.
+        shown: Prefix of the names of files.
+        root: The folder that links must not leave.
         take: Called with each piece, named in full.
     """
     wrong: list[tuple[str, FileFault]] = []

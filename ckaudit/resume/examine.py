@@ -1,4 +1,4 @@
-"""One checkpoint, file by file: what it holds, what is wrong with it, and what could not be judged."""
+"""One checkpoint, file by file: its content, its faults, and files that could not be judged."""
 
 import os
 import re
@@ -42,13 +42,13 @@ MAX_JSON = 64 * 2**20
 
 STATE_FILES = ("trainer_state", "train_state", "meta")
 
-OPTIONAL = frozenset({"scaler"})  # only half precision scales its loss
+OPTIONAL = frozenset({"scaler"})  # only half precision needs a loss scaler
 
-BEING_SAVED = 60.0  # seconds: a file so young may not be finished
+BEING_SAVED = 60.0  # seconds: a younger file may still be written
 
 Tick = Callable[[int], None]
 
-# What torch.load(weights_only=True) makes itself, and what trainers of wide use put beside their tensors.
+# Objects that torch.load(weights_only=True) creates itself, and those that common trainers store beside their tensors.
 ALLOWED = re.compile(
     r"torch\.(?:[A-Za-z0-9]+Storage|storage\.(?:Untyped|Typed)Storage|Size|device|dtype|Tensor|Generator|nn\.parameter\.Parameter"
     r"|_tensor\._rebuild_from_type_v2|serialization\._get_layout|_utils\._rebuild_\w+|_C\._rebuild_\w+"
@@ -71,17 +71,17 @@ SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{1,6})-of-(?P<count>\d{1,6})(?P<e
 
 
 class ExaminedCheckpoint(Struct):
-    """What was seen of a checkpoint.
+    """The results of examining a checkpoint.
 
     Attributes:
-        checkpoint: Where it is.
-        entry: What the report says of it.
-        findings: What is wrong with its files.
+        checkpoint: The checkpoint.
+        entry: Its entry in the report.
+        findings: Faults of its files.
         skipped: Files that could not be judged, with the reason.
-        digests: SHA-256 of its files, where they were asked for.
+        digests: SHA-256 of its files, if requested.
         forms: The formats that were read.
-        scanned: The parts whose bytes were looked at.
-        compared: Files that had a checksum.
+        scanned: The parts whose bytes were scanned.
+        compared: Number of files with a checksum.
         indexed: Whether it has an index or `.metadata`.
         pickled: Whether a pickle was read.
     """
@@ -103,10 +103,10 @@ def examine(checkpoint: FoundCheckpoint, root: Path, sums: Mapping[Path, str], t
 
     Args:
         checkpoint: The checkpoint.
-        root: The folder that its files must not leave by a link.
+        root: The folder that links must not leave.
         sums: Expected SHA-256 by file.
         tick: Called with the number of bytes read since the last call.
-        hashed: Whether the digest of every file is wanted.
+        hashed: Whether to compute the digest of every file.
     """
     return _Examiner(checkpoint, root, sums, tick, hashed=hashed).run()
 
@@ -140,7 +140,7 @@ class _Examiner:
         return shown_name(path.relative_to(self.root).as_posix())
 
     def file(self, path: Path) -> None:
-        """Take one file, whatever is wrong with it."""
+        """Examine one file; faults become findings."""
         shown = self.shown(path)
         try:
             with OpenFile(path, shown, self.root) as source:
@@ -157,7 +157,7 @@ class _Examiner:
     def wrong(self, shown: str, trouble: FileFault, path: Path) -> None:
         message = trouble.message
         if trouble.kind is UNREADABLE and not os.path.lexists(path):
-            self.seen.skipped.append((shown, "was removed before it could be read"))  # a window rolls on
+            self.seen.skipped.append((shown, "was removed before it could be read"))  # a rolling window may delete it
             return
         try:
             age = now() - path.stat().st_mtime
@@ -196,7 +196,7 @@ class _Examiner:
             self.inventory.take_values(_json(source))
 
     def take(self, source: OpenFile, content: Content) -> None:
-        """Take what one file, or one piece of it, holds."""
+        """Examine the content of one file, or of one piece of it."""
         self.seen.forms.add(content.form)
         self.seen.pickled |= content.form == "torch"
         self.seen.findings += judge_names(content, source.shown)
@@ -207,7 +207,7 @@ class _Examiner:
         self.unneeded(source, content)
 
     def unneeded(self, source: OpenFile, content: Content, *, times: float = 1.5, min_excess_bytes: int = 16 * 2**20) -> None:
-        """Find a file `times` as large as its tensors and `min_excess_bytes` larger: SIZ-3 asks what a resume needs."""
+        """Find a file more than `times` its tensors plus `min_excess_bytes` in size: SIZ-3 asks what a resume needs."""
         needs = [0] * len(content.ranges)
         for tensor in content.tensors:
             needs[tensor.at] += tensor.needs
@@ -241,7 +241,7 @@ class _Examiner:
             self.wrong(shown, trouble, path)
 
     def close(self) -> None:
-        """Put together what the report says of the checkpoint."""
+        """Build the report's entry of the checkpoint."""
         checkpoint, inventory = self.seen.checkpoint, self.inventory
         broken = any(finding.code in BREAKING for finding in self.seen.findings)
         unknown = bool(self.seen.skipped) or any(finding.code == UNREADABLE.code for finding in self.seen.findings)
@@ -267,7 +267,7 @@ class _Examiner:
 
 
 def _is_state(name: str) -> bool:
-    """Tell whether a JSON file says where a training stood."""
+    """Tell whether a JSON file contains the state of a training."""
     return name.endswith(".json") and name.startswith(STATE_FILES)
 
 
@@ -281,13 +281,13 @@ def _json(source: OpenFile) -> Any:
         pass
     import json
 
-    try:  # trainers write a bare NaN, which JSON forbids and msgspec refuses
+    try:  # trainers write a bare NaN, which is invalid JSON and which msgspec rejects
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise FileFault(DAMAGED, f"is not JSON: {error}") from None
 
 
-# What unpickling a checkpoint may import: a closed list, everything else is told.
+# Names that unpickling a checkpoint may import: a closed list, everything else is reported.
 def is_allowed(name: str) -> bool:
     """Tell whether a checkpoint may import a name.
 
@@ -298,15 +298,15 @@ def is_allowed(name: str) -> bool:
 
 
 def is_dangerous(name: str, called: frozenset[str]) -> bool:
-    """Tell whether a name that is not allowed would do something: it is called, or the standard library's own.
+    """Tell whether a name that is not allowed could run code: it is called, or belongs to the standard library.
 
-    A class that is only made empty and filled needs its program, and does no more than that.
+    A class that is only used to create an empty object and fill it needs its program, and does nothing else.
     """
     return name in called or name.partition(".")[0] in sys.stdlib_module_names
 
 
 def judge_names(content: Content, file: str) -> list[Finding]:
-    """Return what is wrong with the names that unpickling a file would import."""
+    """Return findings for the names that unpickling a file would import."""
     foreign = [name for name in (*content.names, *sorted(content.called - {*content.names})) if not is_allowed(name)]
     dangerous = [name for name in foreign if is_dangerous(name, content.called)]
     findings = [
@@ -323,18 +323,18 @@ def judge_names(content: Content, file: str) -> list[Finding]:
     return findings
 
 
-# The index of a sharded model: each tensor must stand in the file that it names, and each file must be there.
+# The index of a sharded model: each tensor must be in the file that the index names, and each file must exist.
 def read_index(document: Any, path: Path, shown: str, names: Mapping[Path, set[str]]) -> list[Finding]:
-    """Return what is wrong between an index and the files that it names.
+    """Return findings for contradictions between an index and the files that it names.
 
     Args:
         document: The index.
-        path: Its file.
-        shown: Its name in findings.
+        path: File of the index.
+        shown: Name of the file in findings.
         names: The tensors of each file that could be read.
 
     Raises:
-        FileFault: Where it is no index.
+        FileFault: If the document is no index.
     """
     chart = document.get("weight_map") if isinstance(document, dict) else None
     if not isinstance(chart, dict) or not all(isinstance(file, str) for file in chart.values()):
@@ -358,7 +358,7 @@ def read_index(document: Any, path: Path, shown: str, names: Mapping[Path, set[s
 
 
 def missing_shards(files: list[Path], shown: str | None) -> list[Finding]:
-    """Return the shards that the names of others say there must be, such as the second of `-00001-of-00002`."""
+    """Return findings for shards that must exist according to the names of others, such as the second of `-00001-of-00002`."""
     numbers_by_group: dict[tuple[str, int, str], set[int]] = {}
     for path in files:
         if match := SHARD.fullmatch(path.name):

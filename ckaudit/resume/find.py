@@ -1,4 +1,4 @@
-"""Which resume checkpoints stand in a folder: folders that trainers write, single files, and files of one step."""
+"""The resume checkpoints in a folder: folders that trainers write, single files, and files of one step."""
 
 import os
 import re
@@ -37,7 +37,7 @@ class FoundCheckpoint(Struct, frozen=True):
         name: Its folder or its first file, relative to the root.
         files: Its files.
         step: The step in its name.
-        is_folder: Whether it is a folder of its own.
+        is_folder: Whether the checkpoint is a folder.
         is_root: Whether it is the audited folder.
     """
 
@@ -54,14 +54,14 @@ class FoundCheckpoint(Struct, frozen=True):
 
 
 class Window(Struct):
-    """What stands in the folder.
+    """The content of the audited folder.
 
     Attributes:
-        checkpoints: In the order of steps.
-        left_over: Temporary files and folders of saves that did not end.
-        links: Links to something else in the folder, or to a folder elsewhere, with what they point to.
+        checkpoints: Checkpoints in the order of steps.
+        left_over: Temporary files and folders of unfinished saves.
+        links: Links to another path in the folder, or to a folder elsewhere, with their targets.
         sums: Files with checksums.
-        cut: Whether there were more files than are looked at.
+        cut: Whether there were more files than the limit.
     """
 
     checkpoints: list[FoundCheckpoint] = field(default_factory=list)
@@ -75,7 +75,7 @@ def find(root: Path) -> Window:
     """Return the checkpoints in a folder, or the one that a file is.
 
     Raises:
-        UnreadableError: Where there is nothing of the name.
+        UnreadableError: If the path does not exist.
     """
     window = Window()
     if root.is_file():
@@ -91,7 +91,7 @@ def find(root: Path) -> Window:
 
 
 def step_of(name: str) -> int | None:
-    """Return the step in a name; None where it has none, or only an epoch.
+    """Return the step in a name; None if it has none, or only an epoch.
 
     >>> step_of("checkpoint-500"), step_of("epoch=3-step=1200.ckpt"), step_of("epoch_3.pt"), step_of("model_000700.pt")
     (500, 1200, None, 700)
@@ -123,7 +123,7 @@ class _Search:
             self.folder(subfolder, depth + 1)
 
     def _is_one(self, folder: Path, names: set[str], data: list[Path]) -> bool:
-        """Tell whether a folder with all below it is one checkpoint."""
+        """Tell whether a folder with everything below it is one checkpoint."""
         if ".metadata" in names or "trainer_state.json" in names or any(path.suffix == ".distcp" for path in data):
             return True
         ranks = any(name.startswith(("mp_rank_", "zero_pp_rank_")) for name in [*names, *self._names_below(folder)])
@@ -149,7 +149,7 @@ class _Search:
         self.window.checkpoints.append(FoundCheckpoint(shown_name(name), files, step, is_folder, is_root))
 
     def _list(self, folder: Path) -> tuple[list[Path], list[Path]]:
-        """Return files and folders in the order of names, without what is temporary, hidden or a link inside the root."""
+        """Return files and folders by name, without temporary or hidden ones and links inside the root."""
         files: list[Path] = []
         folders: list[Path] = []
         try:
@@ -184,7 +184,7 @@ class _Search:
 
 
 def _groups(files: list[Path], data: list[Path]) -> Iterator[list[Path]]:
-    """Yield the files of each checkpoint in a folder that holds several: those that name their part go by their step."""
+    """Yield the files of each checkpoint in a folder of several: files with a role in their name are grouped by step."""
     by_step: dict[int, list[Path]] = {}
     for path in files:
         if (match := ROLE.search(path.name)) and (path in data or path.suffix == ".json"):
@@ -192,12 +192,12 @@ def _groups(files: list[Path], data: list[Path]) -> Iterator[list[Path]]:
     grouped = {path for group in by_step.values() for path in group}
     for group in by_step.values():
         if any(path in data for path in group):
-            yield sorted(group, key=lambda path: path not in data)  # it is called after its first file with tensors
+            yield sorted(group, key=lambda path: path not in data)  # it is named after its first file with tensors
     yield from ([path] for path in data if path not in grouped)
 
 
 def _inside(path: Path, root: Path) -> str | None:
-    """Return what a link points to, where that is in the root and there."""
+    """Return the target of a link, if it exists and is inside the root."""
     try:
         target = path.resolve(strict=True)
         return target.relative_to(root.resolve()).as_posix()

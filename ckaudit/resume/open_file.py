@@ -1,4 +1,4 @@
-"""The bytes of a checkpoint file: opened safely, read at a place, a few megabytes at a time."""
+"""The bytes of a checkpoint file: opened safely, and read in blocks of a few megabytes."""
 
 import os
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ BLOCK = 4 * 2**20
 
 
 class FileFault(Exception):  # noqa: N818  never seen by a user: it carries the finding that will be
-    """Something is wrong with the file.
+    """A fault of a file.
 
     Attributes:
-        kind: What is wrong.
-        message: How it is said, after the name of the file.
+        kind: Kind of the fault.
+        message: Message, which follows the name of the file.
     """
 
     def __init__(self, kind: ViolationKind, message: str) -> None:
@@ -27,15 +27,15 @@ class FileFault(Exception):  # noqa: N818  never seen by a user: it carries the 
 
 
 class Unjudged(Exception):  # noqa: N818  never seen by a user: it carries the reason of a skip
-    """Nothing is known to be wrong, and nothing can be said: the message tells why."""
+    """The file cannot be judged, although no fault is known: the message says why."""
 
 
 class OpenFile:
-    """One regular file, held open: what another process renames or removes meanwhile stays what it was.
+    """One open regular file: it stays readable if another process renames or deletes it.
 
     Attributes:
-        path: Where it is.
-        shown: Its name in findings.
+        path: Path of the file.
+        shown: Name in findings.
         size: Bytes.
         time: When it was last written, Unix seconds.
     """
@@ -45,17 +45,17 @@ class OpenFile:
 
         Args:
             path: The file.
-            shown: Its name in findings.
-            root: The folder that it must not leave by a link.
+            shown: Name in findings.
+            root: The folder that a link must not leave.
 
         Raises:
-            FileFault: With the finding that says why it cannot be opened.
+            FileFault: If the file cannot be opened.
         """
         self.path, self.shown = path, shown
         if not is_inside(path, root):
             raise FileFault(UNREADABLE, "is a link that leads out of the folder")
         try:
-            # A pipe would block an ordinary open for ever.
+            # A pipe would block an ordinary open forever.
             self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
             raise FileFault(UNREADABLE, f"cannot be opened: {error.strerror or error}") from None
@@ -76,10 +76,10 @@ class OpenFile:
         self.close()
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes at a place; the caller has bounded how many.
+        """Return `count` bytes at an offset; the caller has limited `count`.
 
         Raises:
-            FileFault: Where the file ends before.
+            FileFault: If the file ends earlier.
         """
         data = b"".join(bytes(block) for block in self.blocks(offset, count))
         if len(data) < count:
@@ -87,12 +87,12 @@ class OpenFile:
         return data
 
     def blocks(self, offset: int, count: int) -> Iterator[memoryview]:
-        """Yield the bytes of a range; each block is good until the next one, and all but the last have `BLOCK` bytes.
+        """Yield the bytes of a range; each block is valid until the next one, and all but the last have `BLOCK` bytes.
 
-        Reading, not mapping: a file that is cut off while it is read must not kill the reader.
+        The file is read, not memory-mapped: truncation during the read must not kill the process.
 
         Raises:
-            FileFault: Where the file ends before, or the disk fails.
+            FileFault: If the file ends earlier, or the disk fails.
         """
         buffer = memoryview(bytearray(min(BLOCK, max(count, 1))))
         end = offset + count
@@ -114,7 +114,7 @@ class OpenFile:
 
 
 def stays_inside(name: str) -> bool:
-    r"""Tell whether a name that a file says is one of a file below its own folder, on any system.
+    r"""Tell whether a file name given inside a file stays below that file's folder, on any system.
 
     >>> stays_inside("__0_0.distcp"), stays_inside("../secret"), stays_inside("a\0b")
     (True, False, False)
@@ -128,5 +128,5 @@ def stays_inside(name: str) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Tell whether a path leads to something; a name that no system takes leads to nothing."""
+    """Tell whether a path exists; a name that the system rejects does not."""
     return os.path.exists(path)  # noqa: PTH110  that of pathlib raises for a name too long

@@ -1,4 +1,4 @@
-"""What a pickle says, without doing it: its opcodes build plain records, and nothing is imported or called."""
+"""Reads a pickle without executing it: its opcodes build plain records, and nothing is imported or called."""
 
 import pickletools
 from collections.abc import Callable
@@ -11,10 +11,10 @@ MAX_OPCODES = 3_000_000  # 30 for each of 100,000 tensors
 
 
 def read_pickle(data: bytes) -> PickleFacts:
-    """Return what a pickle says.
+    """Return the content of a pickle.
 
     Raises:
-        BadPickle: Where it is broken, or larger than any checkpoint's.
+        BadPickle: If it is broken, or larger than any checkpoint's.
     """
     if len(data) > MAX_BYTES:
         raise BadPickle(f"has {len(data):,} bytes; the limit is {MAX_BYTES:,}")
@@ -31,7 +31,7 @@ def read_pickle(data: bytes) -> PickleFacts:
 
 
 class _Machine:
-    """The stack machine of pickle, on records."""
+    """The stack machine of pickle, working on records."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []

@@ -57,11 +57,11 @@ _KEYS = {
 
 
 class Inventory(Struct):
-    """What a checkpoint holds, file by file.
+    """The parts and sizes of a checkpoint, collected file by file.
 
     Attributes:
-        parts: Which parts are there.
-        step: The step that it says it is of.
+        parts: Parts that exist.
+        step: The step that its content states.
         parameters: Elements of its weights.
         weight_bytes: Bytes of its weights.
         optimizer_bytes: Bytes of its optimizer state.
@@ -77,14 +77,14 @@ class Inventory(Struct):
     _rank: int = len(STEPS)
 
     def take_file(self, name: str) -> None:
-        """Take what the name of a file says."""
+        """Add the parts that the name of a file shows."""
         self.parts |= {part for part, pattern in _FILES.items() if part != "optimizer" and pattern.search(name)}
 
     def take(self, content: Content, file: str) -> dict[int, str]:
-        """Take one file, and return the role of each of its tensors by its place in the list."""
+        """Add the content of one file, and return the role of each of its tensors by index."""
         roles = dict(enumerate(_roles(content, file)))
         if file.rpartition("/")[2].startswith("training_args"):
-            return roles  # what was asked for, not what is needed to go on
+            return roles  # arguments of the training, not part of its state
         for index, tensor in enumerate(content.tensors):
             self._count(tensor, roles[index])
         for keys, part in parts(content.value, max_depth=6):
@@ -92,7 +92,7 @@ class Inventory(Struct):
         return roles
 
     def take_values(self, values: Any) -> None:
-        """Take a JSON document: the step that it says, and the parts that its keys name."""
+        """Add a JSON document: the step that it states, and the parts that its keys name."""
         for name, value in values.items() if isinstance(values, dict) else ():
             self._offer(name, value)
             self.parts |= {part for part, pattern in _KEYS.items() if value not in (None, [], {}) and pattern.fullmatch(name)}
@@ -144,7 +144,7 @@ def _role(tensor: StoredTensor, *, has_named_weights: bool) -> str:
     if any(OPTIMIZER.fullmatch(word) for word in keys[:2]) or (keys[-1] in MOMENTS and len(keys) > 2):
         return "optimizer"
     if "mask" in keys[-1].lower():
-        return "other"  # a mask holds minus infinity in health
+        return "other"  # a mask contains minus infinity by design
     if keys[0].lower() in WEIGHTS:
         return "weights"
     if has_named_weights or (len(keys) <= 2 and OTHER.search(keys[0]) and not keys[-1].endswith(("weight", "bias"))):

@@ -1,6 +1,7 @@
-"""Files of safetensors: eight bytes that say how long the header is, the header as JSON, and the bytes of the tensors.
+"""Safetensors files: eight bytes with the length of the header, the header as JSON, and the bytes of the tensors.
 
-A header is read as the format's own library reads it, down to what JSON leaves open: what does not load there is damaged here.
+A header is read as the format's own library reads it, including details that JSON leaves open: a file that does not load there
+counts as damaged here.
 """
 
 import json
@@ -16,7 +17,7 @@ from ckaudit.resume.open_file import FileFault, OpenFile, Unjudged
 
 MAX_RANK = 64  # NumPy's own limit
 MAX_HEADER = 100_000_000  # the limit of the format itself
-MAX_HEADER_READ = 32 * 2**20  # that of 200,000 tensors; a hostile header takes thirty times its size in memory
+MAX_HEADER_READ = 32 * 2**20  # the header of 200,000 tensors; a hostile header takes thirty times its size in memory
 METADATA = "__metadata__"
 
 Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -31,16 +32,16 @@ class HeaderEntry(Struct, frozen=True):
 
     @property
     def element(self) -> str:
-        """Name of the element type; the library takes an object with this one key for it too."""
+        """Name of the dtype; the library also accepts an object with this single key."""
         return self.dtype if isinstance(self.dtype, str) else "".join(self.dtype)
 
 
 def read_safetensors(source: OpenFile) -> Content:
-    """Return what a safetensors file holds.
+    """Return the content of a safetensors file.
 
     Raises:
-        FileFault: Where it is damaged.
-        Unjudged: Where an element type is not known.
+        FileFault: If it is damaged.
+        Unjudged: If a dtype is not known.
     """
     length = int.from_bytes(source.read(0, 8), "little")
     if length > MAX_HEADER:
@@ -73,21 +74,21 @@ def _safetensors_header(source: OpenFile, length: int) -> dict[str, HeaderEntry]
             msgspec.json.decode(described.pop(METADATA), type=dict[str, str] | None)
             _refuse_doubled_metadata(data)
         return {name: _entry(raw) for name, raw in described.items()}
-    except (ValueError, RecursionError) as error:  # those of msgspec, json and UTF-8
+    except (ValueError, RecursionError) as error:  # errors of msgspec, json and UTF-8
         raise FileFault(DAMAGED, f"has a header that does not describe tensors: {error}") from None
 
 
 def _entry(raw: Raw) -> HeaderEntry:
-    """Return one entry; an array of its three values is one too.
+    """Return one entry; an array of its three values is valid too.
 
     Raises:
-        ValueError: Where the library would not take it.
+        ValueError: If the library would reject it.
     """
     text = bytes(raw)
     if text.startswith(b"["):
         return HeaderEntry(*msgspec.json.decode(raw, type=tuple[str | dict[str, None], list[Size], tuple[Size, Size]]))
     entry = msgspec.json.decode(raw, type=HeaderEntry)
-    # Three colons are three keys, none of them twice. A minus before a zero makes it no size.
+    # Exactly three colons rule out duplicate keys. A minus sign before a zero is no valid size.
     if text.count(b":") != 3 or b"-" in text:
         pairs = json.loads(text, object_pairs_hook=list, parse_int=_no_signed_zero)
         names = [name for name, _ in pairs if name in HeaderEntry.__struct_fields__]
@@ -103,7 +104,7 @@ def _no_signed_zero(digits: str) -> int:
 
 
 def _refuse_doubled_metadata(data: bytes) -> None:
-    r"""Raise `ValueError` where metadata stand twice; a name may be written with \u."""
+    r"""Raise `ValueError` if the metadata key occurs twice; a name may be written with \u escapes."""
     if data.count(METADATA.encode()) + data.count(b"\\u") < 2:
         return
     pairs: Any = json.loads(data, object_pairs_hook=list)

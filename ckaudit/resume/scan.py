@@ -1,4 +1,4 @@
-"""One pass over the bytes of a file: elements that are no finite numbers, and checksums that do not agree."""
+"""One pass over the bytes of a file: non-finite elements, and checksums that do not match."""
 
 import zlib
 from collections.abc import Callable
@@ -23,11 +23,11 @@ KINDS = {"weights": BAD_WEIGHTS, "optimizer": BAD_OPTIMIZER}
 
 Tick = Callable[[int], None]
 
-SCRATCH = 2**18  # bytes: the words and the answers stay in the cache, which is three times as fast
+SCRATCH = 2**18  # bytes: words and results stay in the CPU cache, which is three times as fast
 
 
 class NonfiniteTensor(Struct, frozen=True):
-    """A tensor with elements that are NaN or infinite, and how many."""
+    """A tensor with elements that are NaN or infinite, and their number."""
 
     tensor: StoredTensor
     role: str
@@ -35,16 +35,16 @@ class NonfiniteTensor(Struct, frozen=True):
 
 
 def scan(source: OpenFile, content: Content, roles: dict[int, str], tick: Tick) -> list[Finding]:
-    """Return what is wrong with the bytes of a file's tensors.
+    """Return findings for the bytes of a file's tensors.
 
     Args:
         source: The file.
-        content: What it holds.
-        roles: The role of each tensor, by its place in the list.
+        content: Content of the file.
+        roles: The role of each tensor, by index.
         tick: Called with the number of bytes read since the last call.
 
     Raises:
-        FileFault: Where the file ends before its tensors do.
+        FileFault: If the file ends before its tensors.
     """
     role_of = {id(tensor): roles[index] for index, tensor in enumerate(content.tensors)}
     bad: list[NonfiniteTensor] = []
@@ -63,7 +63,7 @@ def scan(source: OpenFile, content: Content, roles: dict[int, str], tick: Tick) 
 
 
 def _pass(source: OpenFile, place: ByteRange, tick: Tick) -> tuple[int, int | None]:
-    """Return how many words of a range are no numbers, and its CRC-32 where one is known."""
+    """Return how many words of a range are NaN or infinite, and its CRC-32 if one is expected."""
     element = ELEMENTS[place.dtype]
     counter = Counter(element, big_endian=place.big_endian)
     count, crc = 0, 0 if place.crc is not None else None
@@ -76,7 +76,7 @@ def _pass(source: OpenFile, place: ByteRange, tick: Tick) -> tuple[int, int | No
 
 
 def _count(source: OpenFile, place: ByteRange, tensor: StoredTensor) -> int:
-    """Return how many words from the first to the last element of a tensor are no numbers."""
+    """Return how many words from the first to the last element of a tensor are NaN or infinite."""
     counter = Counter(ELEMENTS[place.dtype], big_endian=place.big_endian)
     return sum(counter.count(block) for block in source.blocks(place.offset + tensor.first, tensor.size))
 
@@ -107,9 +107,9 @@ def _bad(bad: list[NonfiniteTensor], file: str) -> list[Finding]:
     return findings
 
 
-# NaN and infinities are recognized by the bits of an element: no format is converted.
+# NaN and infinities are recognised by the bits of an element: no dtype is converted.
 class Counter:
-    """Counts elements that are no finite numbers, block by block, in scratch memory of its own."""
+    """Counts non-finite elements, block by block, in its own scratch memory."""
 
     def __init__(self, element: ElementType, *, big_endian: bool = False) -> None:
         import numpy as np
@@ -122,7 +122,7 @@ class Counter:
         self._hits = np.empty(SCRATCH // element.word, bool)
 
     def count(self, block: "memoryview | bytes") -> int:
-        """Return how many words of a block, a whole number of elements, are NaN or infinite."""
+        """Return how many words of a block are NaN or infinite; the block must contain whole elements."""
         import numpy as np
 
         if not self.element.mask:

@@ -24,7 +24,7 @@ from ckaudit.resume.content import (
 from ckaudit.resume.open_file import FileFault, OpenFile, Unjudged
 from ckaudit.resume.pickled import MAX_BYTES, read_pickle
 
-# What torch wrote before version 1.6: a pickle of this number comes first.
+# Files of torch before version 1.6 begin with a pickle of this number.
 LEGACY = bytes.fromhex("80028a0a6cfc9c46f9206aa85019")
 
 MAX_RANK = 64  # NumPy's own limit
@@ -47,9 +47,9 @@ class ZipMember(Struct, frozen=True):
 
     Attributes:
         name: Its name.
-        offset: Where its bytes begin in the file around it.
+        offset: Offset of its bytes in the containing file.
         size: Bytes.
-        crc: Their CRC-32; 0: torch was told not to compute any.
+        crc: CRC-32 of the bytes; 0: torch did not compute any.
     """
 
     name: str
@@ -59,16 +59,16 @@ class ZipMember(Struct, frozen=True):
 
 
 def read_torch(source: OpenFile, start: int = 0, length: int | None = None) -> Content:
-    """Return what a file of torch holds.
+    """Return the content of a file of torch.
 
     Args:
         source: The file.
-        start: Where it begins, for one that stands inside another file.
-        length: Its bytes; None: all there are.
+        start: Offset, if it is inside another file.
+        length: Number of bytes; None: all.
 
     Raises:
-        FileFault: Where it is damaged.
-        Unjudged: Where it is no zip, or its tensors are of a kind that is not known.
+        FileFault: If it is damaged.
+        Unjudged: If it is no zip, or its tensors are of an unknown kind.
     """
     size = source.size - start if length is None else length
     head = source.read(start, min(size, len(LEGACY)))
@@ -106,7 +106,7 @@ def _not_a_zip(head: bytes) -> Exception:
 
 
 class _Builder:
-    """Finds the tensors in a pickle, and the bytes of each among the members."""
+    """Finds the tensors in a pickle, and the bytes of each among the members of the zip."""
 
     def __init__(self, content: Content, members: dict[str, ZipMember], root: str, *, big_endian: bool) -> None:
         self.content, self.members, self.root, self.big = content, members, root, big_endian
@@ -159,7 +159,7 @@ class _Builder:
 
 
 def _whole(value: Any) -> tuple[int, ...]:
-    """Return a shape or strides; an empty tensor of rank 0 where a subclass was saved as a call."""
+    """Return a shape or strides; an empty tensor of rank 0 if a subclass was saved as a call."""
     arguments = value.arguments if isinstance(value, PickledCall) else value
     if isinstance(arguments, tuple) and len(arguments) == 1 and isinstance(arguments[0], tuple):
         arguments = arguments[0]  # torch.Size((2, 3))
@@ -175,7 +175,7 @@ def _dtype_of(storage: Any) -> str:
 
 
 def storages(content: Content) -> Iterator[tuple[int, list[StoredTensor]]]:
-    """Yield each range of a file, in the order of its bytes, with the tensors in it."""
+    """Yield each range of a file in the order of its bytes, with the tensors in it."""
     by_range: dict[int, list[StoredTensor]] = {}
     for tensor in content.tensors:
         by_range.setdefault(tensor.at, []).append(tensor)
@@ -183,14 +183,13 @@ def storages(content: Content) -> Iterator[tuple[int, list[StoredTensor]]]:
         yield index, by_range[index]
 
 
-# The directory of a zip file, or of one that stands inside a larger file: where each member's bytes begin.
-#
-# The layout is that of PKWARE's APPNOTE 6.3.10: local headers with the data, a central directory, and its end record.
+# The directory of a zip file, or of one inside a larger file: the offset of each member's bytes.  The layout is that of PKWARE's
+# APPNOTE 6.3.10: local headers with the data, a central directory, and its end record.
 def read_directory(source: OpenFile, start: int, length: int) -> dict[str, ZipMember]:
     """Return the members of the zip in a range of a file, by name.
 
     Raises:
-        FileFault: Where it is cut off, damaged or compressed.
+        FileFault: If the zip is truncated, damaged or compressed.
     """
     count, size, offset = _end(source, start, length)
     if size > MAX_DIRECTORY or size > length or offset > length - size:
@@ -216,7 +215,7 @@ def read_directory(source: OpenFile, start: int, length: int) -> dict[str, ZipMe
 
 
 def _end(source: OpenFile, start: int, length: int) -> tuple[int, int, int]:
-    """Return the number of members, and size and place of the directory."""
+    """Return the number of members, and size and offset of the directory."""
     tail_size = min(length, _END.size + _FULL16 + _LOCATOR.size)
     tail_at = start + length - tail_size
     tail = source.read(tail_at, tail_size)
@@ -235,7 +234,7 @@ def _end(source: OpenFile, start: int, length: int) -> tuple[int, int, int]:
 
 
 def _entries(data: bytes, count: int) -> Iterator[ZipMember]:
-    """Yield the members as the directory has them, each with the offset of its local header."""
+    """Yield the members listed in the directory, each with the offset of its local header."""
     at = 0
     for _ in range(count):
         if at + _ENTRY.size > len(data):
@@ -258,7 +257,7 @@ def _entries(data: bytes, count: int) -> Iterator[ZipMember]:
 
 
 def _wide(extra: bytes, *values: int) -> Iterator[int]:
-    """Yield 32-bit fields, each replaced by the 64-bit one of the extra field where it is full."""
+    """Yield 32-bit fields; a field with the maximum value is replaced by the 64-bit one of the extra field."""
     at, wide = 0, b""
     while at + 4 <= len(extra):
         tag, size = struct.unpack_from("<2H", extra, at)

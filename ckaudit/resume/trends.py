@@ -1,4 +1,4 @@
-"""The checkpoints of a window against each other: sizes, times, files, parts and steps."""
+"""Comparison of the checkpoints of a run: sizes, times, files, parts and steps."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from ckaudit.resume.examine import ExaminedCheckpoint
 from ckaudit.resume.find import DATA, STEP
 from ckaudit.wording import plural
 
-MIN_CHECKPOINTS = 3  # two cannot tell which of them is odd
+MIN_CHECKPOINTS = 3  # with two it is unknown which one is odd
 
 
 def checkpoints_of_one_form(checkpoints: Sequence[ExaminedCheckpoint]) -> list[list[ExaminedCheckpoint]]:
-    """Return the checkpoints of one form, each form that has enough of them to be compared."""
+    """Return the checkpoints by form, for each form with enough of them for a comparison."""
     groups: dict[tuple[bool, str], list[ExaminedCheckpoint]] = {}
     for examined in checkpoints:
         form = re.sub(r"\d+", "#", Path(examined.checkpoint.name).name)
@@ -25,13 +25,13 @@ def checkpoints_of_one_form(checkpoints: Sequence[ExaminedCheckpoint]) -> list[l
 
 
 def size_jumps(checkpoints: Sequence[ExaminedCheckpoint], *, relative: float = 0.1, min_bytes: int = 10**6) -> Iterator[Finding]:
-    """Yield checkpoints whose size is not that of the others (M63).
+    """Yield findings for checkpoints whose size differs from that of the others (M63).
 
     Args:
         checkpoints: All checkpoints.
-        relative: Share of the median size that a checkpoint may differ by: tensors do not change during a run, what grows is
-            the little that is logged beside them.
-        min_bytes: Bytes that it may differ by in any case.
+        relative: Share of the median size that a checkpoint may differ by: tensors do not grow during a run, only the small logs
+            beside them do.
+        min_bytes: Bytes that it may always differ by.
     """
     for group in checkpoints_of_one_form(checkpoints):
         for examined in group:
@@ -56,12 +56,12 @@ def size_jumps(checkpoints: Sequence[ExaminedCheckpoint], *, relative: float = 0
 def time_jumps(
     checkpoints: Sequence[ExaminedCheckpoint], *, relative: float = 1.0, min_seconds: float = 30.0
 ) -> Iterator[Finding]:
-    """Yield checkpoints that took longer to write than the others (M62); the limits are those of FILE003.
+    """Yield findings for checkpoints that took longer to write than the others (M62); the limits are those of FILE003.
 
     Args:
         checkpoints: All checkpoints.
-        relative: How much longer than the median one may take, as a share of it.
-        min_seconds: Seconds that it may take longer in any case.
+        relative: Permitted excess over the median time, as a share of it.
+        min_seconds: Excess in seconds that is always permitted.
     """
     for group in checkpoints_of_one_form([examined for examined in checkpoints if examined.entry.seconds is not None]):
         times = {examined.checkpoint.name: examined.entry.seconds or 0.0 for examined in group}
@@ -82,7 +82,7 @@ def time_jumps(
 
 
 def missing_files(checkpoints: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
-    """Yield folders without a file that all others of their form have: the save did not end."""
+    """Yield findings for folders without a file that all others of their form have: the save did not end."""
     for group in checkpoints_of_one_form([examined for examined in checkpoints if examined.checkpoint.is_folder]):
         for examined in group:
             others = [_names(other) for other in group if other is not examined]
@@ -104,7 +104,7 @@ def _names(examined: ExaminedCheckpoint) -> set[str]:
 
 
 def wrong_steps(checkpoints: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
-    """Yield checkpoints whose name says another step than their content."""
+    """Yield findings for checkpoints whose name has another step than their content."""
     for examined in checkpoints:
         inside, named = examined.entry.step, examined.checkpoint.step
         if (
@@ -121,13 +121,13 @@ def wrong_steps(checkpoints: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
 
 
 def _says_step(examined: ExaminedCheckpoint, *, tolerance: int = 1) -> bool:
-    """Tell whether the name speaks of steps; one that counts from 0 and one from 1 mean the same."""
+    """Tell whether the step in the name contradicts the content; a difference of one is a count from 0."""
     named, inside = examined.checkpoint.step or 0, examined.entry.step or 0
     return STEP.search(Path(examined.checkpoint.name).name) is not None and abs(named - inside) > tolerance
 
 
 def missing_parts(checkpoints: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
-    """Yield what a resume needs and the checkpoints lack, those that lack the same together."""
+    """Yield findings for parts that a resume needs and checkpoints lack; those that lack the same share one finding."""
     groups: dict[tuple[str, ...], list[ExaminedCheckpoint]] = {}
     for examined in checkpoints:
         if examined.forms and not examined.skipped and examined.entry.absent and examined.entry.ok is not False:
@@ -142,7 +142,7 @@ def missing_parts(checkpoints: Sequence[ExaminedCheckpoint]) -> Iterator[Finding
 
 
 def _is_export(examined: ExaminedCheckpoint, absent: Sequence[str]) -> bool:
-    """Tell whether a checkpoint is a finished model, weights and nothing else under a name without a step."""
+    """Tell whether a checkpoint is an exported model: only weights, under a name without a step."""
     return examined.checkpoint.step is None and len(absent) >= 5 and "weights" not in absent
 
 

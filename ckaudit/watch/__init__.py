@@ -1,1 +1,1 @@
-"""The engine over time: runs are judged while they grow, and each finding is announced once."""
+"""Watching of runs: they are judged while they grow, and each finding is announced once."""

@@ -1,4 +1,4 @@
-"""Actions of a watch on an event: a command is run, a webhook is called; neither holds the watch up."""
+"""Actions of a watch on an event: a command or a webhook is called, without delaying the watch."""
 
 import json
 import os
@@ -18,27 +18,27 @@ from ckaudit.errors import UsageError
 if TYPE_CHECKING:
     from subprocess import Popen
 
-MAX_WAITING = 100  # events that may wait; a command that takes minutes must not pile up without end
+MAX_WAITING = 100  # pending events; slow commands must not pile up without limit
 COMMAND_SECONDS = 60.0
 REQUEST_SECONDS = 5.0
 MAX_TRIES = 3
-PAUSE_SECONDS = 1.0  # seconds before the second try, twice as many before the third
-STANDARD_ERROR = 2  # where a command writes: standard output is the watch's own
-MAX_MESSAGE_LENGTH = 1000  # characters of a message in the environment of a command
+PAUSE_SECONDS = 1.0  # seconds before the second attempt, twice as many before the third
+STANDARD_ERROR = 2  # output of a command goes there: standard output belongs to the watch
+MAX_MESSAGE_LENGTH = 1000  # characters of a message in a command's environment
 
 Act = Callable[[WatchEvent], None]
 Complain = Callable[[str], None]
 
 
 class Worker:
-    """Does one thing with each event in a thread of its own, one after another; what comes while too many wait is dropped."""
+    """Handles events one after another in its own thread; events that arrive while too many are pending are dropped."""
 
     def __init__(self, what: str, act: Act, complain: Complain) -> None:
-        """Start.
+        """Start the thread.
 
         Args:
             what: Named in complaints.
-            act: What to do; whatever it raises is complained about.
+            act: Handles an event; its exceptions are reported as complaints.
             complain: Takes a sentence.
         """
         self._what, self._act, self._complain = what, act, complain
@@ -47,7 +47,7 @@ class Worker:
         Thread(target=self._work, daemon=True, name=what).start()
 
     def put(self, event: WatchEvent) -> None:
-        """Hand over an event; returns at once."""
+        """Queue an event; returns at once."""
         try:
             self._queue.put_nowait(event)
         except Full:
@@ -56,7 +56,7 @@ class Worker:
                 self._complain(f"{self._what} is too slow: {MAX_WAITING} events wait, and further ones are dropped")
 
     def finish(self, seconds: float) -> None:
-        """Wait until all that was handed over is done, at most so long."""
+        """Wait until all queued events are handled, for at most `seconds`."""
         waiting = self._queue
         with waiting.all_tasks_done:
             done = waiting.all_tasks_done.wait_for(lambda: not waiting.unfinished_tasks, seconds)
@@ -74,10 +74,10 @@ class Worker:
 
 
 def command(line: str, *, seconds: float = COMMAND_SECONDS) -> Act:
-    """Return what runs a command for an event: no shell, the event as JSON on its input and in CKAUDIT_* variables.
+    """Return an action that runs a command without a shell, with the event as JSON on its input and in CKAUDIT_* variables.
 
     Raises:
-        UsageError: Where the line is no command.
+        UsageError: If the line is not a valid command.
     """
     try:
         words = shlex.split(line)
@@ -106,7 +106,7 @@ def command(line: str, *, seconds: float = COMMAND_SECONDS) -> Act:
 
 
 def variables(event: WatchEvent) -> dict[str, str]:
-    """Return what a command finds in its environment; a zero byte ends a variable, so there is none."""
+    """Return the environment variables of a command; NUL bytes, which end a variable, are removed."""
     finding = event.finding
     texts = {
         "CKAUDIT_EVENT": event.event,
@@ -123,12 +123,12 @@ def variables(event: WatchEvent) -> dict[str, str]:
 
 
 def webhook(url: str, *, seconds: float = REQUEST_SECONDS, tries: int = MAX_TRIES, pause: float = PAUSE_SECONDS) -> Act:
-    """Return what posts an event as JSON.
+    """Return an action that posts an event as JSON.
 
-    Besides the fields of ck.watch.v1 the body has `text`, which chat programs show.
+    The body has the fields of ck.watch.v1, and `text`, which chat programs show.
 
     Raises:
-        UsageError: Where the address is not one of http or https.
+        UsageError: If the address is not http or https.
     """
     try:
         parts = urlsplit(url)
@@ -147,7 +147,7 @@ def webhook(url: str, *, seconds: float = REQUEST_SECONDS, tries: int = MAX_TRIE
                 _post(url, body, seconds)
             except OSError as error:
                 if attempt == tries - 1:
-                    # The address may hold a secret: only its host is named.
+                    # The address may contain a secret, so only its host is named.
                     raise ConnectionError(f"{parts.hostname} was not reached {tries} times: {error}") from None
                 sleep(pause * 2**attempt)
             else:
@@ -157,7 +157,7 @@ def webhook(url: str, *, seconds: float = REQUEST_SECONDS, tries: int = MAX_TRIE
 
 
 def text(event: WatchEvent) -> str:
-    """Return an event in one sentence."""
+    """Return an event as one sentence."""
     return f"{event.severity or event.event} {event.run} step {event.step}: {event.message}"
 
 
@@ -166,10 +166,10 @@ def _post(url: str, body: bytes, seconds: float) -> None:
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class Stay(HTTPRedirectHandler):
-        """Goes nowhere else: what is sent is meant for one address."""
+        """Refuses redirects: the content is meant for one address only."""
 
         def redirect_request(self, *_: object) -> None:
-            """Refuse."""
+            """Refuse the redirect."""
 
     request = Request(url, body, {"Content-Type": "application/json", "User-Agent": "ckaudit"})  # noqa: S310  scheme checked
     try:
@@ -180,7 +180,7 @@ def _post(url: str, body: bytes, seconds: float) -> None:
 
 
 def _end(process: "Popen[bytes]") -> None:
-    """End a command with what it started."""
+    """Terminate a command and its children."""
     if os.name == "posix":
         import signal
 

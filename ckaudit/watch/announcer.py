@@ -1,4 +1,4 @@
-"""The base of every watch: findings announced once, the silence between lines, and the gauges of the panel."""
+"""The base of every watch: new findings, silence of a run, and the gauges of the panel."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,42 +28,42 @@ from ckaudit.run.series import Series
 from ckaudit.run.units import in_catalogue_units
 from ckaudit.watch.silence import Silence
 
-SLACK_STEPS = 50  # steps: the start of a finding may move so far, as in a baseline
+SLACK_STEPS = 50  # steps by which the start of a finding may move, as in a baseline
 
-COUNTED_SCALARS = ("steps_seen", "tokens_seen")  # from the first step on, which the newest lines alone do not tell
+COUNTED_SCALARS = ("steps_seen", "tokens_seen")  # counted from the first step on, so the newest lines alone do not give them
 
-RECENT_LINES = 256  # lines that gauges are computed from between two judgements
+RECENT_LINES = 256  # lines from which gauges are computed between two judgements
 
 MAX_DRAWN_POINTS = 40
 
-MAX_ALERTS = 200  # kept for the panel
+MAX_ALERTS = 200  # events kept for the panel
 
-CLEAN, FOUND, NOTHING = 0, 1, 2  # with what a watch ends
+CLEAN, FOUND, NOTHING = 0, 1, 2  # exit codes of a watch
 
 EARLY_SIGNS = ("LOSS004", "GRAD002", "ATTN002", "GRAD001")
-"""What is told before the loss has left its course, most often first: the codes that lead in docs/wild.md."""
+"""Codes that come before the loss leaves its course, most frequent first: the leading codes in docs/wild.md."""
 
 
 class VitalGauges:
-    """The newest lines of a run, and the gauges that its last judgement and they make together."""
+    """The newest lines of a run, and the gauges computed from them and the last judgement."""
 
     def __init__(self) -> None:
-        """Begin with nothing recorded."""
+        """Begin without records."""
         self._rows: deque[Mapping[str, Any]] = deque(maxlen=RECENT_LINES)
         self._judged: dict[str, Gauge] = {}
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Take note of a line."""
+        """Add a log line."""
         self._rows.append(row)
 
     @ignoring_float_errors
     def judged(self, run: Run) -> None:
-        """Take the gauges of a whole run."""
+        """Compute the gauges of a whole run."""
         self._judged = {name: gauge for name in (*PER_STEP, *PER_MINUTE) if (gauge := _gauge(name, run)) is not None}
 
     @ignoring_float_errors
     def gauges(self, manifest: Manifest | None) -> tuple[tuple[Gauge, ...], tuple[Gauge, ...]]:
-        """Return the vital signs and the pace; what was not recorded is said so."""
+        """Return the vital signs and the pace; metrics that were not recorded have empty gauges."""
         logs = SessionLogs()
         for row in self._rows:
             logs.add(row)
@@ -83,26 +83,26 @@ class VitalGauges:
 
 
 class AnnouncedFinding(Struct):
-    """A finding that was announced: what it was, and the last step that it was seen at."""
+    """A finding that was announced, and the last step at which it was seen."""
 
     entry: Accepted
     last: int | None
 
 
 class AnnouncedFindings:
-    """Findings that were announced, recognised by code, place and start, as a baseline recognises them."""
+    """Announced findings, identified by code, place and start, as in a baseline."""
 
     def __init__(self) -> None:
-        """Begin with nothing announced."""
+        """Begin without announcements."""
         self._announced_findings: list[AnnouncedFinding] = []
 
     def news(self, findings: Sequence[Finding], *, in_full: int = 0) -> Iterator[tuple[Finding, bool]]:
-        """Yield each finding that is new or graver than it was, and whether it was announced before.
+        """Yield each finding that is new or more severe than before, and whether it was announced before.
 
         Args:
-            findings: All that were found now.
-            in_full: First step from which on the history is whole: what ended before was told when it was new, and what a
-                thinned history shows there is doubtful.
+            findings: All current findings.
+            in_full: First step from which on the history is complete. Findings that ended before were announced when they were
+                new, and a thinned history is unreliable there.
         """
         places = self._places_of(findings)
         for index, finding in enumerate(findings):
@@ -110,7 +110,7 @@ class AnnouncedFindings:
             if place is not None and _goes_on(self._announced_findings[place], finding):
                 entry = self._announced_findings[place].entry
                 worse = is_graver(finding, entry)
-                # As grave as it was told to be: what became milder and grave again is told once.
+                # Keep the announced severity: a finding that becomes milder and severe again is announced once.
                 self._announced_findings[place] = _announced(finding if worse else replace(finding, severity=entry.severity))
                 if worse:
                     yield finding, True
@@ -119,7 +119,7 @@ class AnnouncedFindings:
                 yield finding, False
 
     def _places_of(self, findings: Sequence[Finding]) -> dict[int, int]:
-        """Return the place of the announcement of each finding, by its index; one that spread far is known by its first place."""
+        """Return the index of each finding's announcement; a finding that has spread is identified by its first place."""
         entries = [known.entry for known in self._announced_findings]
         places = {id(entry): place for place, entry in enumerate(entries)}
         by_index = {index: places[id(entry)] for index, entry in Baseline(file="", entries=entries).matched(findings).items()}
@@ -132,20 +132,20 @@ class AnnouncedFindings:
 
 
 class ClockReading(Struct, frozen=True):
-    """One look: seconds on a clock that never goes back, and Unix time."""
+    """The time of a poll: seconds of a monotonic clock, and Unix time."""
 
     now: float
     wall: float
 
 
 class VitalLimits(Struct, frozen=True):
-    """How much could be judged of a run.
+    """How completely a run could be judged.
 
     Attributes:
-        judged: all, limited or nothing; None: it was not judged yet.
-        limits: Which vital checks could not judge, in words.
-        to_judge_more: The one line that would let most of them judge.
-        is_ill: Whether anything graver than a note counts.
+        judged: "all", "limited" or "nothing"; None: not judged yet.
+        limits: The vital checks that could not judge, in words.
+        to_judge_more: The one line of code that would let most of them judge.
+        is_ill: Whether there is a finding more severe than a note.
     """
 
     judged: Judged | None = None
@@ -155,19 +155,19 @@ class VitalLimits(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """What is to be said of it at the end; nothing where all that applies was judged."""
+        """The sentence about it at the end; empty if all applicable checks could judge."""
         if not self.limits:
             return ""
         return self.limits if self.is_ill else f"no illness seen, but {self.limits}"
 
 
 class AnnouncerOptions(TypedDict, total=False):
-    """What is announced of a run under watch.
+    """Options for the announcements about a watched run.
 
     Attributes:
-        criteria: Policy and baseline; without them everything is.
-        stall_after: Seconds without a line that are a stall; None: learned.
-        notes: Whether notes are told too.
+        criteria: Policy and baseline; without them everything is announced.
+        stall_after: Seconds without a line that count as a stall; None: learned from the run.
+        notes: Whether notes are announced too.
     """
 
     criteria: AcceptanceCriteria
@@ -176,25 +176,25 @@ class AnnouncerOptions(TypedDict, total=False):
 
 
 class Announcer:
-    """One run under watch: what is new of it is said, each thing once.
+    """A watched run: each new finding or state is announced once.
 
     Attributes:
-        name: The run, as the user named it.
+        name: Name of the run as the user gave it.
         step: Last step recorded; None: none yet.
         silence: The pauses between its lines.
-        vitals: What the panel shows.
-        ended: Whether its last session has ended, and all of it was judged.
-        vital: How much could be judged of it, at the last judgement.
-        early: The signs that come before the loss has left its course, at the last judgement.
-        stalled: Whether it is silent for too long.
+        vitals: The gauges of the panel.
+        ended: Whether its last session has ended and was judged completely.
+        vital: How completely it could be judged, at the last judgement.
+        early: The signs that come before the loss leaves its course, at the last judgement.
+        stalled: Whether the run has been silent for too long.
     """
 
     def __init__(self, name: str, **options: Unpack[AnnouncerOptions]) -> None:
-        """Begin with nothing known.
+        """Begin without records.
 
         Args:
-            name: The run, as the user named it.
-            **options: What is told of it.
+            name: Name of the run as the user gave it.
+            **options: Options of the announcements.
         """
         self.name, self._criteria, self._notes = name, options.get("criteria", OPEN), options.get("notes", False)
         self.silence, self.vitals = Silence(options.get("stall_after")), VitalGauges()
@@ -205,17 +205,17 @@ class Announcer:
         self.early: tuple[EarlySign, ...] = ()
 
     def poll(self, moment: ClockReading) -> Iterator[WatchEvent]:
-        """Read what is new, and yield what there is to say."""
+        """Read new records, and yield the new events."""
         raise NotImplementedError
 
     @property
     def manifest(self) -> Manifest | None:
-        """What is known of the run as a whole; None: nothing."""
+        """The manifest of the run; None if there is none."""
         raise NotImplementedError
 
     @property
     def state(self) -> State:
-        """What the run does, in one word."""
+        """The state of the run, in one word."""
         if self.ended:
             return "ended"
         if self.stalled:
@@ -223,7 +223,7 @@ class Announcer:
         return "waiting" if self.step is None else "running"
 
     def snapshot(self, alerts: Iterable[WatchEvent]) -> Snapshot:
-        """Return the run at this moment, with what was said of it."""
+        """Return the current state of the run, with its events."""
         now = monotonic()
         manifest = self.manifest
         vitals, pace = self.vitals.gauges(manifest)
@@ -242,7 +242,7 @@ class Announcer:
         )
 
     def _weigh(self, run: Run, moment: ClockReading, *, in_full: int = 0) -> Iterator[WatchEvent]:
-        """Judge the run as far as it was read, complete from some step on, and yield the events that are new."""
+        """Judge the records read so far, which are complete from `in_full` on, and yield the new events."""
         clauses, _ = clauses_of(run, self._criteria)
         applied = judge_run(run, clauses, self._criteria)
         findings = [finding for finding in applied.findings if self._notes or finding.severity != "note"]
@@ -277,7 +277,7 @@ class Announcer:
         self.stalled = too_long
 
     def _end(self, moment: ClockReading) -> WatchEvent:
-        """Return the word that the run has ended, with how much could be judged of it."""
+        """Return the event that the run has ended, with how completely it could be judged."""
         self.ended = True
         vital = self.vital
         more = f"; {vital.sentence}" if vital.sentence else ""
@@ -304,14 +304,14 @@ class Announcer:
 
 
 def watching(name: str) -> WatchEvent:
-    """Return the event that says that a run is watched from now on."""
+    """Return the event that a run is watched from now on."""
     return WatchEvent(
         schema_version=VERSION, event="watching", time=round(time(), 3), run=name, message="the run is watched from now on"
     )
 
 
 def _early_signs(applied: AppliedPolicy) -> tuple[EarlySign, ...]:
-    """Return the early signs in the order of `EARLY_SIGNS`; a rule that a policy has switched off is left out."""
+    """Return the early signs in the order of `EARLY_SIGNS`; a rule that the policy has switched off is left out."""
     checks = {check.code: check for check in applied.checks}
     since: dict[str, int] = {}
     for finding in applied.findings:
@@ -334,9 +334,9 @@ def _likely(run: Run, findings: list[Finding]) -> dict[str, Likely]:
     return by_code
 
 
-# Which findings are new: each is told once, and once more where it became graver.
+# New findings: each is announced once, and again if it becomes more severe.
 def _is_spread(entry: Accepted, finding: Finding) -> bool:
-    """Tell whether a finding is an announced one, with so many more places that a baseline would take it for another."""
+    """Tell whether a finding is an announced one with so many more places that a baseline would take it for another."""
     return entry.first_step == finding.first_step and is_near(entry, finding)
 
 
@@ -345,11 +345,11 @@ def _announced(finding: Finding) -> AnnouncedFinding:
 
 
 def _goes_on(announced: AnnouncedFinding, finding: Finding) -> bool:
-    """Tell whether a finding is the announced one, and not another of its kind that began after that had ended."""
+    """Tell whether a finding is the announced one, and not a later one of the same kind."""
     return announced.last is None or finding.first_step is None or finding.first_step <= announced.last + SLACK_STEPS
 
 
-# The gauges of the panel: the vital signs of every step and the pace of every minute, from what was recorded last.
+# The gauges of the panel: vital signs per step and pace per minute, from the newest records.
 def _gauge(name: str, run: Run) -> Gauge | None:
     """Return the newest value of a metric; None: it has none."""
     metric = metrics()[name]
@@ -364,7 +364,7 @@ def _gauge(name: str, run: Run) -> Gauge | None:
 
 
 def _worst(metric: Metric, series: Series, row: int) -> Number:
-    """Return one value of a row: a non-finite one before all, then the lowest or the highest as the metric says."""
+    """Return one value of a row: a non-finite one first, then the lowest or the highest as the metric requires."""
     values = series.values[row][series.recorded[row]]
     ill = values[~np.isfinite(values)]
     if len(ill):

@@ -1,4 +1,4 @@
-"""One log, or the folder of another program, under watch: read again as a whole when it grew, as often as that may cost."""
+"""Watching of one log, or of another program's folder: it is read again completely when it has grown, within a cost limit."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,32 +14,32 @@ from ckaudit.errors import CkauditError, UsageError
 from ckaudit.watch.announcer import Announcer, AnnouncerOptions, ClockReading
 from ckaudit.watch.growing_run import GONE, Stamp, stamp_of
 
-CORE_SHARE = 0.03  # of one core, for reading again and judging
+CORE_SHARE = 0.03  # share of one core, for reading and judging
 
-MAX_FIRST_SECONDS = 0.1  # seconds of processor time that the first reading counts at most
+MAX_FIRST_SECONDS = 0.1  # seconds of CPU time that count for the first reading at most
 
-MIN_SECONDS_BETWEEN = 1.0  # seconds between two readings, however little they cost
+MIN_SECONDS_BETWEEN = 1.0  # minimum seconds between two readings
 
-RELIST_SECONDS = 5.0  # seconds between two lists of a folder
+RELIST_SECONDS = 5.0  # seconds between two listings of a folder
 
 MOST_FILES = 1_000
 
 
 class ForeignWatcher(Announcer):
-    """Follows one log or the folder of another program, and reads of it what `triage` would read.
+    """Follows one log or another program's folder, and reads the same records as `triage`.
 
-    When it grew it is read again as a whole, as often as that may cost.
+    When it has grown it is read again completely, within a cost limit.
     """
 
     def __init__(
         self, path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS, **options: Unpack[AnnouncerOptions]
     ) -> None:
-        """Begin with nothing read.
+        """Begin without records.
 
         Args:
             path: The log.
-            import_options: What the log does not say itself.
-            **options: What is told of it.
+            import_options: Facts that the log lacks.
+            **options: Options of the announcements.
         """
         super().__init__(str(path), **options)
         self._path, self._import_options = path, import_options
@@ -51,17 +51,17 @@ class ForeignWatcher(Announcer):
 
     @property
     def manifest(self) -> Manifest | None:
-        """What the log says of the run as a whole."""
+        """The manifest from the log."""
         return self._facts
 
     def poll(self, moment: ClockReading) -> Iterator[WatchEvent]:
-        """Read the log again where it grew and enough time went by, and yield what there is to say."""
+        """Read the log again if it has grown and enough time has passed, and yield the new events."""
         self._is_new |= self._has_grown(moment)
         if self._is_new and moment.now >= self._due:
             began = process_time()
             yield from self._read(moment)
             cost = process_time() - began
-            # The first reading loads what it needs, and costs more than any later one.
+            # The first reading imports modules, and costs more than any later one.
             if self._due == float("-inf"):
                 cost = min(cost, MAX_FIRST_SECONDS)
             self._due = moment.now + max(MIN_SECONDS_BETWEEN, cost / CORE_SHARE)
@@ -70,14 +70,14 @@ class ForeignWatcher(Announcer):
             yield self._end(moment)
 
     def _has_grown(self, moment: ClockReading) -> bool:
-        """Tell whether any file is not as it was at the last look."""
+        """Tell whether any file has changed since the last poll."""
         if moment.now - self._listed >= RELIST_SECONDS:
             self._files, self._listed = _files(self._path), moment.now
         seen = {path: stamp for path in self._files if (stamp := stamp_of(path)) != GONE}
         if seen == self._seen:
             return False
         self._seen = seen
-        # That a file was written is heard as lines are, whether or not they can be read yet.
+        # A write to the file counts as a line, whether or not it can be read yet.
         self.silence.note_lines(moment.now, [max((stamp.time for stamp in seen.values()), default=0) / 1e9], moment.wall)
         return True
 
@@ -87,9 +87,9 @@ class ForeignWatcher(Announcer):
         except CkauditError as error:
             if (
                 isinstance(error, UsageError) and not self._has_announced
-            ):  # there is a choice to be made, by whoever began the watch
+            ):  # the user who started the watch has to make a choice first
                 raise
-            # A log that only begins may have no whole line yet: what is wrong for good is so at the next reading too.
+            # A new log may have no whole line yet: a permanent fault will show at the next reading too.
             if self._failed == str(error):
                 self._is_new = False
                 yield self._say("error", f"{error}: it is read again when it changes", moment)
@@ -102,7 +102,7 @@ class ForeignWatcher(Announcer):
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the files whose growth is looked for, at most so many of a folder."""
+    """Return the files whose growth is checked; of a folder, a limited number."""
     if not path.is_dir():
         return [path]
     paths = sorted(file for file in path.rglob("*") if file.is_file())

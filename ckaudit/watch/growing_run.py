@@ -1,4 +1,4 @@
-"""One growing run: what its logs got since the last look, in whole lines, and all that was read, kept in bounded memory."""
+"""One growing run: new whole lines of its logs, and all records so far, kept in bounded memory."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -22,30 +22,30 @@ from ckaudit.run.scalars import ColumnJoiner, ScalarColumns, SessionLogs
 from ckaudit.run.series import Floats, Mask, Steps
 from ckaudit.run.units import in_catalogue_units
 
-PACKED_BYTES = 2**18  # read at once: ten times as many when they are unpacked
+PACKED_BYTES = 2**18  # bytes per read; unpacked, they may be ten times as many
 
-HEAD_BYTES = 128  # bytes that a log is known again by: its first line names the step and the time
+HEAD_BYTES = 128  # bytes that identify a log: its first line has the step and the time
 
-AT_ONCE = 4096  # packed bytes that are unpacked together: whatever they hold, it fits into memory
+AT_ONCE = 4096  # packed bytes unpacked per call: any content fits into memory
 
-MANY_LINES = 2**16  # bytes from which lines are read by columns
+MANY_LINES = 2**16  # bytes from which on lines are parsed by columns
 
 MANY_PARTS = 64
 
 MANY_CHECKPOINTS = 1024
 
 NEWEST_VALUES = 4096
-"""Values kept in full; many times the longest `memory` that a rule and its metrics have together."""
+"""Values kept in full; many times the longest `memory` of a rule and its metrics."""
 
 OLDER_VALUES = 4096
-"""Values kept of all that came before."""
+"""Values kept of all earlier ones."""
 
 MAX_VALUES = 16384
-"""Values at which a column is thinned, so that thinning costs a constant per value."""
+"""Length at which a column is thinned, so that the cost of thinning per value is constant."""
 
 
 class Stamp(NamedTuple):
-    """Tells one state of a file from another unread: device and inode, size in bytes, and time of the last write in ns."""
+    """Identifies the state of a file without reading it: device and inode, size in bytes, and time of the last write in ns."""
 
     file: tuple[int, int]
     size: int
@@ -53,7 +53,7 @@ class Stamp(NamedTuple):
 
 
 GONE = Stamp((0, 0), -1, -1)
-"""The stamp of what is not there, or may not be looked at."""
+"""The stamp of a path that does not exist or is not accessible."""
 
 
 def stamp_of(path: Path | None) -> Stamp:
@@ -68,21 +68,21 @@ def stamp_of(path: Path | None) -> Stamp:
 
 
 class Unpacker:
-    """Unpacks one file as it grows, frame after frame from its beginning; a cut-off end is waited for.
+    """Unpacks one file as it grows, frame by frame; an incomplete end is kept until more arrives.
 
     Attributes:
-        broken: Why nothing more can be had of it; empty: more can.
+        broken: Why nothing more can be read from it; empty: more can.
     """
 
     def __init__(self, suffix: str) -> None:
-        """Begin; the suffix, `.gz` or `.zst`, tells how the file is packed."""
+        """Begin; the suffix `.gz` or `.zst` names the compression."""
         self.broken = ""
         self._suffix = suffix
         self._frame: Any = self._new_decompressor()
         self._taken = self._given = 0
 
     def more(self, data: bytes) -> bytes:
-        """Return what the next bytes of the file hold, empty where that is not known before still further ones."""
+        """Return the content of the next bytes, empty if it depends on later ones."""
         unpacked: list[bytes] = []
         for start in range(0, len(data), AT_ONCE):
             self._piece(data[start : start + AT_ONCE], unpacked)
@@ -106,7 +106,7 @@ class Unpacker:
             self.broken = f"unpacked, it is more than {MAX_RATIO} times as large"
 
     def _new_decompressor(self) -> Any:
-        """Return what unpacks one frame."""
+        """Return a decompressor for one frame."""
         if self._suffix == ".gz":
             return zlib.decompressobj(wbits=31)
         import zstandard
@@ -115,9 +115,9 @@ class Unpacker:
 
 
 class AppendedLines(Struct, frozen=True):
-    """Whole lines that were added to a log: its path, the number of the first from 1, and their bytes.
+    """Whole lines added to a log: its path, the number of the first line from 1, and their bytes.
 
-    Where `broken` says why a packed log cannot be read on, there are none, and none will come.
+    If `broken` is set, with the reason why a packed log cannot be read further, there are no lines and none will follow.
     """
 
     path: Path
@@ -127,13 +127,13 @@ class AppendedLines(Struct, frozen=True):
 
 
 class ShrunkError(Exception):
-    """A log no longer holds what was read from it; the text says which, and how that was seen."""
+    """A log has lost content that was read before; the message says which, and how this was detected."""
 
 
 class _Log(Struct):
-    """How far one log was read: bytes, whole lines, the file that they stand in, and how that begins.
+    """The reading state of one log: bytes, whole lines, its file, and the first bytes of that.
 
-    Of a packed one also what unpacks it, and the part of a line that was unpacked last.
+    For a packed log also its unpacker, and the last, incomplete line.
     """
 
     file: tuple[int, int]
@@ -145,17 +145,17 @@ class _Log(Struct):
 
 
 class Logs:
-    """The logs of one folder, known by device and inode, so that one that was renamed goes on under its new name."""
+    """The logs of one folder, identified by device and inode, so that a renamed log continues under its new name."""
 
     def __init__(self) -> None:
-        """Begin with nothing read."""
+        """Begin without logs."""
         self._logs: dict[str, _Log] = {}
 
     def added(self, path: Path) -> Iterator[AppendedLines]:
-        """Yield what was added to one log, in blocks; a last line without its newline is waited for.
+        """Yield the lines added to one log, in blocks; a last line without newline waits for the rest.
 
         Raises:
-            ShrunkError: Where it was cut, or another file stands in its place under the same inode.
+            ShrunkError: If it was truncated, or another file has its place under the same inode.
         """
         stamp = stamp_of(path)
         if stamp == GONE:
@@ -173,7 +173,7 @@ class Logs:
                 stream.seek(log.offset)
                 yield from self._packed(path, log, stream) if log.unpacker else self._plain(path, log, stream)
                 log.head = head
-        except OSError:  # renamed or refused at this moment: the next look tells
+        except OSError:  # being renamed or not accessible now: the next poll will show
             return
 
     def _plain(self, path: Path, log: _Log, stream: BinaryIO) -> Iterator[AppendedLines]:
@@ -196,10 +196,10 @@ class Logs:
                 yield AppendedLines(path, log.lines + 1, b"", violations.BAD_COMPRESSION.at(path.name, why))
 
     def _of(self, path: Path, stamp: Stamp) -> _Log:
-        """Return how far a file was read, whatever it was called then.
+        """Return the reading state of a file, under any earlier name.
 
         Raises:
-            ShrunkError: Where a packed log is another file than it was: whoever packs a log anew packs all of it.
+            ShrunkError: If a packed log is a different file: a program that packs a log again packs all of it.
         """
         name, is_packed = path.name, path.suffix in PACKED
         log = self._logs.get(name)
@@ -217,21 +217,21 @@ class Logs:
 
 
 def _whole(block: bytes) -> bytes:
-    """Return the whole lines of a block; a line as long as the block is no line, and is taken as it is."""
+    """Return the whole lines of a block; a line that fills the block is no line, and is returned as it is."""
     return block if len(block) == BLOCK_BYTES and b"\n" not in block else block[: block.rfind(b"\n") + 1]
 
 
 class BoundedHistory:
-    """The run as far as it was read, in bounded memory.
+    """The records of a run read so far, in bounded memory.
 
     Attributes:
         reader: Gathers lines and checkpoints.
         in_full: The first step from which on nothing was thinned; 0: nothing was.
-        lines: Lines taken.
+        lines: Number of lines.
     """
 
     def __init__(self, folder: RunFiles, paths: frozenset[str]) -> None:
-        """Begin with nothing."""
+        """Begin without records."""
         self._paths = paths
         self._files: list[CheckpointFile] = []
         self.reader = RunReader(folder, paths, SessionLogs())
@@ -243,7 +243,7 @@ class BoundedHistory:
         self._judged = False
 
     def take_piece(self, piece: AppendedLines) -> Lines:
-        """Add lines of a log, and return them."""
+        """Add lines of a log, and return them parsed."""
         shown, faulty = piece.path.name, self._faulty.get(piece.path.name, 0)
         tabulate = self._table if len(piece.data) >= MANY_LINES else None
         lines = parse_lines(piece.data, shown, first_line=piece.first, explained=faulty, tabulate=tabulate)
@@ -259,7 +259,7 @@ class BoundedHistory:
         return lines
 
     def take_checkpoints(self, files: Iterable[CheckpointFile]) -> None:
-        """Read new checkpoints and new facts of ranks; of very many every second older one is let go."""
+        """Read new checkpoints and rank files; if there are very many, every second older one is dropped."""
         for file in files:
             if file.rank is None:
                 self.reader.take_checkpoint(file)
@@ -274,7 +274,7 @@ class BoundedHistory:
             self.take_checkpoints([*older[::2], *newest])
 
     def run(self, name: str, folder: RunFiles) -> Run:
-        """Return what is known as a run: the first time all that there was, from then on what is kept of it."""
+        """Return the records as a run: complete the first time, later the kept ones."""
         self.reader.folder = folder
         if not self._judged:
             self._judged, self._due = True, 0  # thinned with the next line
@@ -294,15 +294,15 @@ class BoundedHistory:
         return table if table is not None and self.reader.log.takes(table) else None
 
 
-# The history that is kept: the newest values of every name in full, the older ones thinned, so that memory is bounded.
+# The kept history: the newest values of every name in full, older ones thinned, so that memory is bounded.
 def thin_log(log: ScalarColumns) -> int | None:
-    """Thin every column that grew too long, in place.
+    """Thin every column that is too long, in place.
 
-    Of what is older than the `NEWEST_VALUES` the first of each of `OLDER_VALUES` equal stretches of steps stays, the same ones
-    in all columns of the same steps, and each that is not finite. A name that is logged now and then stays whole.
+    Of values older than `NEWEST_VALUES`, the first of each of `OLDER_VALUES` equal ranges of steps is kept, the same ones in all
+    columns of the same steps, and each value that is not finite. A name that is logged rarely is kept completely.
 
     Returns:
-        The first step that is now kept in full; None: nothing was thinned.
+        The first step from which on everything is kept; None: nothing was thinned.
     """
     joiner, firsts = ColumnJoiner(), []
     for column in log.numbers.values():
@@ -323,21 +323,21 @@ def thin_log(log: ScalarColumns) -> int | None:
 
 
 def size(log: ScalarColumns) -> int:
-    """Return how many values the longest column holds."""
+    """Return the length of the longest column."""
     return max((sum(len(steps) for steps, _ in number.parts) + len(number.steps) for number in log.numbers.values()), default=0)
 
 
 def stretches(log: ScalarColumns) -> int:
-    """Return the largest number of pieces that a column lies in."""
+    """Return the largest number of pieces that a column is stored in."""
     return max((len(number.parts) for number in log.numbers.values()), default=0)
 
 
 def _kept(steps: Steps, values: Floats) -> Mask:
     older = len(values) - NEWEST_VALUES
     rows = ~np.isfinite(values)
-    if rows.sum() > OLDER_VALUES:  # a name that is not a number for most of the run
+    if rows.sum() > OLDER_VALUES:  # a name that is not finite for most of the run
         rows[:] = False
-    # By steps, not by rows: what was thinned before must not be thinned again and again until the beginning is gone.
+    # By steps, not by rows: otherwise repeated thinning would remove the whole beginning.
     turn = (steps[:older] - steps[0]) * OLDER_VALUES // max(1, int(steps[older] - steps[0]))
     rows[:older] |= np.diff(turn, prepend=-1) != 0
     rows[older:] = True

@@ -1,4 +1,4 @@
-"""Many runs under watch: they are listed again and again, and what is new or has changed is read and judged."""
+"""Watching of many runs: they are listed repeatedly, and new or changed ones are read and judged."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,7 +19,7 @@ from ckaudit.watch.announcer import CLEAN, FOUND, MAX_ALERTS, NOTHING, Announcer
 from ckaudit.watch.foreign_watcher import ForeignWatcher
 from ckaudit.watch.watcher import Watcher
 
-LISTING_SHARE = 0.1  # of the time, for listing what is there
+LISTING_SHARE = 0.1  # share of the time for listing runs
 
 MAX_HELD = 50  # runs whose history is kept in memory; others are read again when they change
 
@@ -27,11 +27,11 @@ UPLOAD_SECONDS = 60.0  # seconds that a line may take from a recorder to an addr
 
 
 class Place(Struct, frozen=True):
-    """Where a run lies.
+    """Place of a run.
 
     Attributes:
-        path: What is opened, or fetched first: a path or an address.
-        fingerprint: Equal for equal states; empty: it cannot be told, and the run is looked at each time.
+        path: Path to open, or address to fetch first.
+        fingerprint: Equal for equal states; empty: unknown, and the run is read each time.
     """
 
     path: str
@@ -39,14 +39,14 @@ class Place(Struct, frozen=True):
 
 
 class Sources(Struct, frozen=True):
-    """What is watched.
+    """The watched runs.
 
     Attributes:
-        shown: How the user named it.
-        find: Lists the runs that are there, by their names.
-        fetch: Returns where a run can be read on this machine.
-        named: Names of single runs, which are judged from the start, and with which the watch ends where `is_open` is not set.
-        is_open: Whether runs may come.
+        shown: Name that the user gave.
+        find: Lists the existing runs by name.
+        fetch: Returns the local path of a run.
+        named: Names of single runs, which are judged from the start. The watch ends with them unless `is_open` is set.
+        is_open: Whether new runs may appear.
     """
 
     shown: str
@@ -57,7 +57,7 @@ class Sources(Struct, frozen=True):
 
 
 class WatchOptions(Struct, frozen=True, kw_only=True):
-    """How runs are watched, as in `WatchRounds`; `every` are the seconds between two lists."""
+    """Options of watching, as in `WatchRounds`; `every` is the number of seconds between two listings."""
 
     criteria: AcceptanceCriteria = OPEN
     until: Severity | None = None
@@ -69,17 +69,17 @@ class WatchOptions(Struct, frozen=True, kw_only=True):
 
 
 class ManyRuns:
-    """Watches all runs of some places; it has the methods of `WatchRounds`.
+    """Watches all runs of some places, with the methods of `WatchRounds`.
 
-    What is there at the start is taken to be known, unless it was named by itself: only what is new or changes from then on is
-    read. A finding is told once for each run, however often that is read.
+    Runs that exist at the start count as known, unless they were named individually: only new or changed ones are read. A finding
+    is announced once per run, however often the run is read.
 
     Attributes:
-        alerts: What was said of each run that something was said of, newest last.
+        alerts: Events of each run that has any, newest last.
     """
 
     def __init__(self, sources: Sources, options: WatchOptions) -> None:
-        """Begin with nothing listed."""
+        """Begin without runs."""
         self._sources, self._options = sources, options
         self._seen: dict[str, str] | None = None
         self._watchers: OrderedDict[str, Announcer] = OrderedDict()
@@ -91,7 +91,7 @@ class ManyRuns:
         self.alerts: dict[str, deque[WatchEvent]] = {}
 
     def run_until_end(self, say: Callable[[WatchEvent], None], *, after_poll: Callable[[], None] = lambda: None) -> int:
-        """Watch until a finding is grave enough, or all runs that were named have ended; see `WatchRounds.run_until_end`."""
+        """Watch until a finding is severe enough, or all named runs have ended; see `WatchRounds.run_until_end`."""
         until = self._options.until
         severities = SEVERITIES[: SEVERITIES.index(until) + 1] if until else ()
         while True:
@@ -112,15 +112,15 @@ class ManyRuns:
 
     @property
     def vital(self) -> dict[str, VitalLimits]:
-        """How much could be judged of each run that was read, by its name."""
+        """How completely each run that was read could be judged, by name."""
         return {name: watcher.vital for name, watcher in self._watchers.items()}
 
     def snapshots(self) -> list[Snapshot]:
-        """Return each run that was read, as it was then."""
+        """Return each run that was read, in its state at that time."""
         return [self._snapshots[name] for name in sorted(self._snapshots)]
 
     def poll(self) -> Iterator[WatchEvent]:
-        """List what is there, read what is new or has changed, and yield what there is to say."""
+        """List the runs, read new or changed ones, and yield the new events."""
         for event in map(with_addresses, self._poll_all()):
             self.alerts.setdefault(event.run, deque(maxlen=MAX_ALERTS)).append(event)
             yield event
@@ -145,7 +145,7 @@ class ManyRuns:
             is_changed = self._seen.get(name) != place.fingerprint or not place.fingerprint
             if is_changed or name in self._again:
                 yield from self._read(name, place)
-            elif name in self._held:  # whether it has fallen silent
+            elif name in self._held:  # it may have fallen silent
                 yield from self._watched(name, self._held[name])
 
     def _read(self, name: str, place: Place) -> Iterator[WatchEvent]:
@@ -158,7 +158,7 @@ class ManyRuns:
                 if is_new:
                     yield watching(name)
             yield from self._watched(name, watcher)
-        except (CkauditError, OSError) as error:  # it may be gone since it was listed, or out of reach for a while
+        except (CkauditError, OSError) as error:  # it may have been deleted since the listing, or be unreachable for a while
             yield from self._trouble(name, error)
             return
         self._troubles.pop(name, None)
@@ -166,7 +166,7 @@ class ManyRuns:
             self._seen[name] = place.fingerprint
 
     def _watched(self, name: str, watcher: Announcer) -> Iterator[WatchEvent]:
-        """Look at one run, keep how it stands, and give up the history of the one that was looked at longest ago."""
+        """Poll one run, keep its state, and drop the history of the run that was polled longest ago."""
         yield from watcher.poll(ClockReading(monotonic(), time()))
         self._snapshots[name] = watcher.snapshot(self.alerts.get(name, ()))
         self._again.discard(name)
@@ -206,13 +206,13 @@ class ManyRuns:
         return name in self._watchers and self._watchers[name].ended
 
     def _forget(self, name: str) -> None:
-        """Forget a run that is no longer there."""
+        """Forget a run that no longer exists."""
         for known in (self._seen or {}, self._watchers, self._held, self._snapshots, self._troubles):
             known.pop(name, None)
         self._again.discard(name)
 
     def _trouble(self, name: str, error: Exception) -> Iterator[WatchEvent]:
-        """Yield what went wrong, once as long as it stays the same."""
+        """Yield a complaint about an error, once while it stays the same."""
         words = str(error)
         if self._troubles.get(name) != words:
             self._troubles[name] = words

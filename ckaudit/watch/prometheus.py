@@ -1,4 +1,4 @@
-"""The state of a watch for Prometheus: a text file for its node exporter, or an endpoint that it asks."""
+"""The state of a watch for Prometheus: a text file for its node exporter, or an HTTP endpoint."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from ckaudit.contract.schema.watch import Snapshot
 from ckaudit.errors import CkauditError, UsageError
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-WRITE_SECONDS = 5.0  # seconds between two writings of the file
+WRITE_SECONDS = 5.0  # seconds between two writes of the file
 
 STATES = ("waiting", "running", "stalled", "ended")
 
@@ -80,7 +80,7 @@ def _family(name: str, help_text: str, values: Sequence[tuple[str, float]], *, k
 
 
 def _labels(**labels: str) -> str:
-    r"""Return labels as they stand behind a name.
+    r"""Return labels in the form that follows a name.
 
     >>> print(_labels(run='a"b', state="x"))
     {run="a\"b",state="x"}
@@ -90,7 +90,7 @@ def _labels(**labels: str) -> str:
 
 
 def _digits(value: float) -> str:
-    """Return a number as Prometheus reads it.
+    """Return a number in the format of Prometheus.
 
     >>> _digits(3.0), _digits(float("inf")), _digits(float("nan"))
     ('3', '+Inf', 'NaN')
@@ -103,18 +103,18 @@ def _digits(value: float) -> str:
 
 
 class Exporter:
-    """Gives the state of a watch to Prometheus."""
+    """Exports the state of a watch to Prometheus."""
 
     def __init__(self, where: str, complain: Callable[[str], None]) -> None:
-        """Open the endpoint, or see whether the file can be written.
+        """Open the endpoint, or check that the file can be written.
 
         Args:
-            where: A file, or `:PORT` or `HOST:PORT`; without a host only this machine is answered.
+            where: A file, or `:PORT` or `HOST:PORT`; without a host only local requests are answered.
             complain: Takes a sentence.
 
         Raises:
-            UsageError: Where the port or the folder of the file is none.
-            CkauditError: Where the port cannot be had.
+            UsageError: If the port is invalid, or the folder of the file does not exist.
+            CkauditError: If the port cannot be opened.
         """
         self._complain, self._drawn, self._text, self._has_complained = complain, float("-inf"), "", False
         self._server: ThreadingHTTPServer | None = None
@@ -146,7 +146,7 @@ class Exporter:
                 self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
-                """Say nothing: standard error is for the watch."""
+                """Log nothing: standard error belongs to the watch."""
 
         try:
             self._server = ThreadingHTTPServer((host, port), MetricsHandler)
@@ -162,7 +162,7 @@ class Exporter:
         return self._server.server_address[1] if self._server else None
 
     def update(self, snapshots: Callable[[], Sequence[Snapshot]], *, at_once: bool = False) -> None:
-        """Take the state of the runs, where the last one is some seconds old."""
+        """Update the exported state, if the last one is some seconds old."""
         if monotonic() - self._drawn < WRITE_SECONDS and not at_once:
             return
         self._text = exposition(snapshots(), now=round(time(), 3))
@@ -179,7 +179,7 @@ class Exporter:
             self._has_complained = False
 
     def close(self) -> None:
-        """End the endpoint."""
+        """Close the endpoint."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

@@ -1,4 +1,4 @@
-"""Several runs watched in one process: each is looked at in turn until there is a reason to stop."""
+"""Several runs watched in one process: they are polled in turn until there is a reason to stop."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,14 +16,14 @@ from ckaudit.watch.announcer import CLEAN, FOUND, MAX_ALERTS, NOTHING, Announcer
 from ckaudit.watch.foreign_watcher import ForeignWatcher
 from ckaudit.watch.watcher import Watcher
 
-LOOK_SECONDS = 0.5  # seconds between two looks
+LOOK_SECONDS = 0.5  # seconds between two polls
 
 
 class WatchRounds:
     """Watches runs.
 
     Attributes:
-        alerts: What was said of each run, by its name, newest last.
+        alerts: Events of each run by name, newest last.
     """
 
     def __init__(
@@ -37,16 +37,16 @@ class WatchRounds:
         import_options: ImportOptions = NO_IMPORT_OPTIONS,
         require_vital: bool = False,
     ) -> None:
-        """Begin.
+        """Set up the watch.
 
         Args:
-            paths: Run folders and logs of other programs that are there.
+            paths: Existing run folders and logs of other programs.
             criteria: Policy and baseline.
-            until: The least grave severity that ends the watch; None: none does.
-            stall_after: Seconds without a line that are a stall; None: learned.
-            notes: Whether notes are told too.
-            import_options: What logs of other programs do not say themselves.
-            require_vital: Whether a run of which a vital check could not judge is not clean at its end.
+            until: The mildest severity that ends the watch; None: none does.
+            stall_after: Seconds without a line that count as a stall; None: learned from the run.
+            notes: Whether notes are announced too.
+            import_options: Facts that logs of other programs lack.
+            require_vital: Whether a run cannot end clean if one of its vital checks could not judge.
         """
         self._vital = require_vital
         self._criteria, self._stall_after, self._notes, self._import_options = criteria, stall_after, notes, import_options
@@ -55,14 +55,14 @@ class WatchRounds:
         self.alerts: dict[str, deque[WatchEvent]] = {watcher.name: deque(maxlen=MAX_ALERTS) for watcher in self._watchers}
 
     def run_until_end(self, say: Callable[[WatchEvent], None], *, after_poll: Callable[[], None] = lambda: None) -> int:
-        """Watch until a finding is grave enough or all runs have ended.
+        """Watch until a finding is severe enough or all runs have ended.
 
         Args:
             say: Takes each event.
-            after_poll: Called after each look at all runs.
+            after_poll: Called after each poll of all runs.
 
         Returns:
-            1 where a finding was grave enough, 0 where all runs ended, 2 where not enough could be judged of one of them.
+            1 if a finding was severe enough, 0 if all runs ended, 2 if not enough could be judged of one of them.
         """
         for watcher in self._watchers:
             say(watching(watcher.name))
@@ -81,11 +81,11 @@ class WatchRounds:
 
     @property
     def vital(self) -> dict[str, VitalLimits]:
-        """How much could be judged of each run, by its name."""
+        """How completely each run could be judged, by name."""
         return {watcher.name: watcher.vital for watcher in self._watchers}
 
     def _new_announcer(self, path: Path) -> Announcer:
-        """Return what watches a run; of a folder in which nothing stands yet, a run folder is expected."""
+        """Return the announcer of a run; an empty folder is taken for a run folder."""
         if is_ours(path):
             return Watcher(path, criteria=self._criteria, stall_after=self._stall_after, notes=self._notes)
         return ForeignWatcher(
@@ -93,7 +93,7 @@ class WatchRounds:
         )
 
     def poll(self) -> Iterator[WatchEvent]:
-        """Look at every run once, and yield what there is to say."""
+        """Poll every run once, and yield the new events."""
         for place, watcher in enumerate(self._watchers):
             if isinstance(watcher, Watcher) and watcher.is_foreign():
                 self._watchers[place] = self._new_announcer(Path(watcher.name))
@@ -102,15 +102,15 @@ class WatchRounds:
                 yield event
 
     def snapshots(self) -> list[Snapshot]:
-        """Return what a panel shows now."""
+        """Return the current states for a panel."""
         return [watcher.snapshot(self.alerts[watcher.name]) for watcher in self._watchers]
 
 
 def wait_for(paths: Sequence[Path], seconds: float, *, every: float = LOOK_SECONDS) -> None:
-    """Wait until every folder or log is there.
+    """Wait until every folder or log exists.
 
     Raises:
-        UnreadableError: Where one is not after so many seconds, may not be read, or is only one file of a run folder.
+        UnreadableError: If one does not exist after `seconds`, cannot be read, or is only one file of a run folder.
     """
     end = monotonic() + seconds
     while missing := [path for path in paths if not path.exists()]:
@@ -121,6 +121,6 @@ def wait_for(paths: Sequence[Path], seconds: float, *, every: float = LOOK_SECON
     for path in paths:
         refuse_special(path)
         if path.is_dir():
-            list_folder(path)  # later, one that is away for a moment is waited for
+            list_folder(path)  # later, a folder that vanishes for a moment is waited for
         if whole := run_folder_of(path):
             raise UnreadableError(f"{path} is one file of a run", hint=f"name the folder: ckaudit watch {whole}")

@@ -1,4 +1,4 @@
-"""Whether a run has fallen silent: no new line for many times the usual, and ranks whose files no longer come."""
+"""Silence of a run: no new line for many times the usual interval, and ranks whose files are overdue."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -7,24 +7,24 @@ from statistics import median
 
 from ckaudit.contract.io.folder import CheckpointFile
 
-TIMES_USUAL = 20.0  # the usual time between two lines: an evaluation of 20 steps is no stall
-TIMES_LONGEST = 3.0  # the longest of the recent pauses, which were evaluations and checkpoints
+TIMES_USUAL = 20.0  # multiple of the usual time between two lines: an evaluation of 20 steps is no stall
+TIMES_LONGEST = 3.0  # multiple of the longest recent pause, which was an evaluation or a checkpoint
 MIN_SILENCE_SECONDS = 30.0  # seconds
 RECENT_PAUSES = 200
 MIN_PAUSES = 5
-PATIENCE_SECONDS = 60.0  # seconds that a rank's file may come after the first of its step
+PATIENCE_SECONDS = 60.0  # seconds by which a rank's file may follow the first of its step
 
 
 class Silence:
     """The pauses between lines of one run.
 
     Attributes:
-        last: When the last line was written, on the clock of the watch; None: none came yet.
+        last: Time of the last line, on the clock of the watch; None: no line yet.
         delay: Seconds that a line may take from its writer to the watch.
     """
 
     def __init__(self, stall_after: float | None = None) -> None:
-        """Begin; `stall_after` says how many seconds are too long, None: that is learned."""
+        """Begin; `stall_after` is the number of seconds that is too long, None: it is learned."""
         self.last: float | None = None
         self.delay = 0.0
         self._after = stall_after
@@ -32,11 +32,11 @@ class Silence:
         self._time: float | None = None
 
     def note_lines(self, now: float, times: Iterable[float], wall: float) -> None:
-        """Take note of new lines.
+        """Note new lines.
 
         Args:
             now: The clock of the watch.
-            times: When each was written, Unix time; none where the log does not say.
+            times: Unix time of each line; empty if the log does not have it.
             wall: Unix time now.
         """
         written = [time for time in times if isfinite(time)]
@@ -51,7 +51,7 @@ class Silence:
 
     @property
     def usual(self) -> float | None:
-        """The usual seconds between two lines; None: too few came."""
+        """The usual seconds between two lines; None: too few lines."""
         return median(self._pauses) if len(self._pauses) >= MIN_PAUSES else None
 
     @property
@@ -64,17 +64,17 @@ class Silence:
         return self.delay + max(MIN_SILENCE_SECONDS, TIMES_USUAL * self.usual, TIMES_LONGEST * max(self._pauses))
 
     def lasts(self, now: float) -> float | None:
-        """Return how long no line came; None: none ever did."""
+        """Return the seconds since the last line; None: no line yet."""
         return None if self.last is None else now - self.last
 
     def is_too_long(self, now: float) -> bool:
-        """Tell whether it lasts too long."""
+        """Tell whether the silence is too long."""
         lasts, limit = self.lasts(now), self.limit
         return lasts is not None and limit is not None and lasts > limit
 
 
 class Ranks:
-    """The ranks that write files of their own, and which of them no longer do."""
+    """The ranks that write their own files, and those that no longer do."""
 
     def __init__(self) -> None:
         """Begin without any rank."""
@@ -84,7 +84,7 @@ class Ranks:
         self._reported: set[int] = set()
 
     def take(self, files: Iterable[CheckpointFile], now: float) -> None:
-        """Take note of new files."""
+        """Note new files."""
         for file in files:
             if file.step is None:
                 continue
@@ -98,7 +98,7 @@ class Ranks:
             del self._here[step], self._since[step]
 
     def missing(self, now: float, *, patience: float = PATIENCE_SECONDS) -> list[int]:
-        """Return the ranks whose file of the newest step is overdue, each once until it comes back."""
+        """Return the ranks whose file of the newest step is overdue, each once until it returns."""
         if not self._here:
             return []
         newest = max(self._here)

@@ -1,4 +1,4 @@
-"""One run folder under watch: new lines and files are read, judged when that is due, and new findings are announced."""
+"""A watched run folder: new lines and files are read and judged when that is due, and new findings are announced."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -23,39 +23,40 @@ from ckaudit.watch.announcer import Announcer, AnnouncerOptions, ClockReading
 from ckaudit.watch.growing_run import GONE, AppendedLines, BoundedHistory, Logs, ShrunkError, Stamp, stamp_of
 from ckaudit.watch.silence import Ranks
 
-# When to judge next: as often as the cost allows, and at once where something asks for it, out of savings that refill.
-CORE_SHARE = 0.004  # of one core, for judging as a matter of routine
+# When to judge: as often as the cost limit allows, and at once for an alarming change, from a budget that refills.
+CORE_SHARE = 0.004  # share of one core for regular judgements
 
-REFILL_SHARE = 0.002  # of one core, for what cannot wait
+REFILL_SHARE = 0.002  # share of one core for urgent judgements
 
-MAX_SAVED = 3.0  # seconds of processor time saved up at most: some sixty judgements of a run of 2,000 steps
+MAX_SAVED = 3.0  # maximum budget in seconds of CPU time: some sixty judgements of a run of 2,000 steps
 
-MAX_FIRST_SECONDS = 0.1  # seconds of processor time that the first judgement counts at most
+MAX_FIRST_SECONDS = 0.1  # seconds of CPU time that count for the first judgement at most
 
-MIN_SECONDS_BETWEEN = 0.4  # seconds between two judgements, however urgent
+MIN_SECONDS_BETWEEN = 0.4  # minimum seconds between two judgements, however urgent
 
 LEAP_RATIOS = {"train_loss_raw": 1.5, "grad_global_norm": 5.0}
-"""How many times its median a value is to be: half of what the recorder's triggers ask (2 and 10), so that no rule waits."""
+"""Ratio to the median of a value that is alarming: half of the recorder's trigger factors (2 and 10), so that no rule has to
+wait."""
 
 WINDOW_VALUES = 50
 
 MIN_VALUES = 10
 
-# What grew in a run folder since the last look: lines of its logs, new files, and whether old ones changed.
-RELIST_SECONDS = 30.0  # seconds: how long a network file system may go on showing the old time of a folder
+# Growth of a run folder since the last poll: new log lines, new files, and whether old ones changed.
+RELIST_SECONDS = 30.0  # seconds for which a network file system may show an outdated folder time
 
-MIN_REST_NANOSECONDS = 2_000_000_000  # ns since a file was last written: whoever writes it is done
+MIN_REST_NANOSECONDS = 2_000_000_000  # ns since the last write to a file after which it counts as complete
 
-NEWEST_CHECKPOINTS = 8  # newest checkpoints that are looked at at every look; the others when the folder is listed
+NEWEST_CHECKPOINTS = 8  # newest checkpoints that are checked at every poll; the others when the folder is listed
 
 
 class NewRecords(Struct):
-    """What one look found.
+    """The results of one poll.
 
     Attributes:
-        checkpoints: Files that are new and at rest, by step; those of ranks among them.
-        manifest: Whether `run.json` was written anew.
-        restart_reason: Why what was read before no longer holds, so that everything is to be read again; empty: it does.
+        checkpoints: New, complete files by step, including those of ranks.
+        manifest: Whether `run.json` was written again.
+        restart_reason: Why everything must be read again; empty: earlier records are still valid.
     """
 
     checkpoints: list[CheckpointFile] = field(default_factory=list)
@@ -64,15 +65,15 @@ class NewRecords(Struct):
 
 
 class FolderPoller:
-    """Looks at one folder again and again; a look costs what is new, not what is there.
+    """Polls one folder; the cost of a poll depends on what is new, not on all files.
 
     Attributes:
-        folder: The files there, as they were listed last.
-        listed: Whether the last look listed them.
+        folder: The files at the last listing.
+        listed: Whether the last poll listed the folder.
     """
 
     def __init__(self, root: Path) -> None:
-        """Begin with nothing seen."""
+        """Begin without files."""
         self.folder = RunFiles(root)
         self.listed = False
         self._root = root
@@ -86,7 +87,7 @@ class FolderPoller:
         """Return which files are new or changed.
 
         Args:
-            now: Seconds on a clock that never goes back.
+            now: Seconds of a monotonic clock.
             wall: Unix time.
         """
         new_records = NewRecords()
@@ -101,32 +102,32 @@ class FolderPoller:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether files are there that were not at rest at the last look."""
+        """Whether there are files that were not complete at the last poll."""
         return bool(self._waiting)
 
     def pieces(self) -> Iterator[AppendedLines]:
-        """Yield what was added to the logs, log by log in the order of names.
+        """Yield the lines added to the logs, log by log in the order of names.
 
         Raises:
-            ShrunkError: Where a log no longer holds what was read from it.
+            ShrunkError: If a log has lost content that was read before.
         """
         for path in self.folder.scalars:
             yield from self._logs.added(path)
 
     def _list(self, now: float) -> bool:
-        """List the folder where its time or the clock asks for it, and tell whether that was done."""
+        """List the folder if its time or the clock requires it, and tell whether that was done."""
         time = stamp_of(self._root).time
         if time == self._time and now - self._listed < RELIST_SECONDS:
             return False
         try:
             self.folder = list_folder(self._root)
-        except UnreadableError:  # a folder that is away for a moment, as on a network, is no reason to forget it
+        except UnreadableError:  # a folder that vanishes for a moment, as on a network, is not forgotten
             return False
         self._time, self._listed = time, now
         return True
 
     def _changed(self, *, all_of_them: bool) -> str:
-        """Return why what was read before no longer holds; empty: it does."""
+        """Return why earlier records are no longer valid; empty if they are."""
         if all_of_them:
             gone = self._taken.keys() - {file.path for file in self.folder.checkpoints}
             if gone:
@@ -136,7 +137,7 @@ class FolderPoller:
         return next((f"{name} was written anew" for name in changed), "")
 
     def _at_rest(self, old: int) -> list[CheckpointFile]:
-        """Return new checkpoints that did not change for one look, or since `old`, so that a slow writer is waited for."""
+        """Return new checkpoints that did not change for one poll, or since `old`, so that a slow writer can finish."""
         at_rest = []
         for file in self.folder.checkpoints:
             if file.path in self._taken:
@@ -152,18 +153,18 @@ class FolderPoller:
 
 
 class AlarmingChange:
-    """Looks at each new line for what asks for a judgement at once: a new NaN or infinity, or a leap of the loss or the gradient.
+    """Detects alarming changes in each new line: a new NaN or infinity, or a jump of the loss or the gradient norm.
 
-    It judges nothing itself, so that it may be wrong.
+    It only triggers a judgement, so it may be wrong.
     """
 
     def __init__(self) -> None:
-        """Begin without any line."""
+        """Begin without lines."""
         self._recent: dict[str, deque[float]] = {name: deque(maxlen=WINDOW_VALUES) for name in LEAP_RATIOS}
         self._ill: set[str] = set()
 
     def rings(self, row: Mapping[str, Any]) -> bool:
-        """Tell whether a line asks for a judgement at once."""
+        """Tell whether a line requires a judgement at once."""
         ill = {name for name, value in row.items() if _is_nonfinite(value)}
         new = ill - self._ill
         self._ill = (self._ill - row.keys()) | ill
@@ -184,10 +185,10 @@ class JudgingSchedule(Struct):
     """Keeps the cost of judging under `CORE_SHARE` + `REFILL_SHARE` of a core in the long run.
 
     Attributes:
-        last: When was judged last.
-        cost: Processor time of that, in seconds.
-        saved: Processor time that is saved up.
-        urgent: Whether something asks to judge at once.
+        last: Time of the last judgement.
+        cost: CPU time of that, in seconds.
+        saved: CPU time left in the budget, in seconds.
+        urgent: Whether an alarming change requires a judgement at once.
     """
 
     last: float = float("-inf")
@@ -203,7 +204,7 @@ class JudgingSchedule(Struct):
         return self.urgent and waited >= max(MIN_SECONDS_BETWEEN, self.cost) and self._saved(now) >= min(self.cost, MAX_SAVED)
 
     def judged(self, now: float, cost: float) -> None:
-        """Take note of a judgement and its cost; the first, of a long history, costs more than any later one."""
+        """Note a judgement and its cost; the first, of a long history, costs more than any later one."""
         if self.last == float("-inf"):
             cost = min(cost, MAX_FIRST_SECONDS)
         paid_by_waiting = now - self.last >= self.cost / CORE_SHARE
@@ -219,12 +220,12 @@ class Watcher(Announcer):
     """Follows one run folder."""
 
     def __init__(self, path: Path, *, at_every_look: bool = False, **options: Unpack[AnnouncerOptions]) -> None:
-        """Begin with nothing read.
+        """Begin without records.
 
         Args:
             path: The run folder; it may still be empty.
-            at_every_look: Whether what is new is judged at once, whatever that costs.
-            **options: What is told of it.
+            at_every_look: Whether new records are judged at once, whatever the cost.
+            **options: Options of the announcements.
         """
         super().__init__(str(path), **options)
         self._path, self._ranks, self._pace, self._alarm = path, Ranks(), JudgingSchedule(), AlarmingChange()
@@ -238,12 +239,12 @@ class Watcher(Announcer):
         self._new, self._lines_judged = False, 0
 
     def poll(self, moment: ClockReading) -> Iterator[WatchEvent]:
-        """Read what is new, and yield what there is to say."""
+        """Read new records, and yield the new events."""
         new_records = self._poller.poll(moment.now, moment.wall)
         why = new_records.restart_reason or self._take(new_records, moment)
         if why:
             yield self._say("anew", f"{why}: the folder is read again", moment)
-            self._begin()  # what was read is forgotten; what was told stays told
+            self._begin()  # records are forgotten, announcements are not
             self._pace.urgent = True
             return
         ending = self._has_ended() and not self.ended
@@ -262,16 +263,16 @@ class Watcher(Announcer):
             yield self._end(moment)
 
     def rest(self) -> None:
-        """Give up what was read, and its memory; the next look reads it again, and what was announced stays announced."""
+        """Release the records and their memory; the next poll reads them again, and announcements are not repeated."""
         self._begin()
 
     @property
     def has_waiting(self) -> bool:
-        """Whether the next look finds more, even where nothing changes."""
+        """Whether the next poll finds more, even if nothing changes."""
         return self._new or self._poller.has_waiting
 
     def is_foreign(self) -> bool:
-        """Tell whether what came into a folder that was empty is the log of another program."""
+        """Tell whether the files in a folder that was empty are the log of another program."""
         if not self._poller.listed or not self._poller.folder.is_empty():
             return False
         with suppress(UnreadableError):
@@ -280,11 +281,11 @@ class Watcher(Announcer):
 
     @property
     def manifest(self) -> Manifest | None:
-        """What `run.json` says; None: it is not there."""
+        """The content of `run.json`; None if it does not exist."""
         return self._history.reader.manifest
 
     def _take(self, new_records: NewRecords, moment: ClockReading) -> str:
-        """Read what grew; return why the folder is to be read again, empty: it is not."""
+        """Read the new records; return why the folder must be read again, empty if not."""
         reader = self._history.reader
         reader.folder = self._poller.folder
         if new_records.manifest:
@@ -293,7 +294,7 @@ class Watcher(Announcer):
         if new_records.checkpoints:
             self._history.take_checkpoints(new_records.checkpoints)
             self._ranks.take(new_records.checkpoints, moment.now)
-            # A writer that is wrong is so in every file: of each kind the first counts.
+            # A faulty writer is faulty in every file: the first fault of each kind counts.
             known = {contradiction.code for contradiction in self._contradictions}
             self._contradictions += [
                 contradiction for contradiction in contradictions_of_newest(self._path) if contradiction.code not in known

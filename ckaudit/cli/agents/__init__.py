@@ -1,1 +1,1 @@
-"""What `ckaudit mcp` serves: the folders that may be read, the tools, and the protocol."""
+"""The parts of `ckaudit mcp`: the readable folders, the tools, and the protocol."""

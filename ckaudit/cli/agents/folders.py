@@ -1,4 +1,4 @@
-"""The folders that an agent may read: every path it names is resolved, and refused where it leads out of them."""
+"""The folders that an agent may read: every path is resolved, and refused if it is outside of them."""
 
 import os
 import re
@@ -16,11 +16,11 @@ HINT = "the tool runs lists what can be named"
 
 
 class Root(NamedTuple):
-    """One folder named at the start.
+    """One readable folder.
 
     Attributes:
-        label: What an agent calls it: relative to the working folder where it lies below, else its last name.
-        path: Where it is, links resolved.
+        label: Name for the agent: relative to the working folder if inside it, else its last component.
+        path: Path of the folder, with links resolved.
     """
 
     label: str
@@ -28,13 +28,13 @@ class Root(NamedTuple):
 
 
 class Folders:
-    """The folders that may be read, and the way from a name to a path inside them."""
+    """The readable folders, and the mapping from names to paths inside them."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        """Take the folders as the user named them.
+        """Set the folders that the user named.
 
         Raises:
-            UnreadableError: Where one of them is no folder.
+            UnreadableError: If one of them is no folder.
         """
         roots: list[Root] = []
         for name in dict.fromkeys(names):
@@ -53,11 +53,11 @@ class Folders:
         """Return the resolved path of a run.
 
         Args:
-            name: A name as `name_of` gives it, or a path: absolute, or below one of the folders or the working folder.
+            name: A name from `name_of`, or a path: absolute, or below one of the folders or the working folder.
 
         Raises:
-            UsageError: Where it is an address, or leads out of the folders, itself or by a link in it.
-            UnreadableError: Where it does not exist.
+            UsageError: If it is an address, or leads out of the folders, directly or by a link in it.
+            UnreadableError: If it does not exist.
         """
         if not name.strip() or "\0" in name or ADDRESS.match(name):
             raise UsageError(f"{name!r} is no path below {self.allowed}", hint=HINT)
@@ -73,20 +73,20 @@ class Folders:
         raise UnreadableError(f"there is no folder and no file {name} below {self.allowed}", hint=HINT)
 
     def name_of(self, path: Path) -> str:
-        """Return the name by which an agent can name a path inside the folders."""
+        """Return the name of a path inside the folders, for the agent."""
         root = next(root for root in self.roots if path.is_relative_to(root.path))
         relative = path.relative_to(root.path).as_posix()
         return relative if root.label == os.curdir else root.label if relative == os.curdir else f"{root.label}/{relative}"
 
     def named(self, text: str) -> str:
-        """Return a text in which the folders stand by the names that an agent knows."""
+        """Return a text with the paths of the folders replaced by their names for the agent."""
         for root in sorted(self.roots, key=lambda root: -len(str(root.path))):
             label = "" if root.label == os.curdir else f"{root.label}/"
             text = text.replace(f"{root.path}{os.sep}", label).replace(str(root.path), root.label)
         return text
 
     def _candidates(self, name: str) -> Iterator[Path]:
-        """Yield what a name may mean, below each folder first."""
+        """Yield the possible paths of a name, those below each folder first."""
         path = Path(name)
         if path.is_absolute():
             yield path
@@ -102,7 +102,7 @@ class Folders:
         return any(path.is_relative_to(root.path) for root in self.roots)
 
     def _refuse_links(self, run: Path, name: str) -> None:
-        """Raise `UsageError` where a link inside a run leads out of the folders: its readers would follow it."""
+        """Raise `UsageError` if a link inside a run leads out of the folders, because readers would follow it."""
         for folder, inner, files in os.walk(run):
             for entry in (*inner, *files):
                 path = Path(folder, entry)
@@ -113,7 +113,7 @@ class Folders:
 
 
 def _label(path: Path, taken: Sequence[str]) -> str:
-    """Return a name for a folder that no other one has."""
+    """Return a name for a folder that no other folder has."""
     relative = path.name if address_of(path) else os.path.relpath(path)
     label = Path(relative).as_posix() if not relative.startswith(os.pardir) else path.name or "root"
     number = 2
@@ -123,7 +123,7 @@ def _label(path: Path, taken: Sequence[str]) -> str:
 
 
 def _spelled(folder: Path, parts: Sequence[str]) -> Path:
-    """Return a path whose parts may be written as they are shown, unsafe characters by their numbers."""
+    """Return a path from parts as they are displayed, in which unsafe characters may be escaped."""
     for part in parts:
         if part != os.pardir and not os.path.lexists(folder / part) and folder.is_dir():
             names = (entry.name for entry in folder.iterdir() if visible(shown_name(entry.name)) == part)

@@ -1,4 +1,4 @@
-"""The runs below folders, newest first: folders that are runs by the names of their files, and logs by their own."""
+"""The runs below folders, newest first: run folders and logs, both recognised by file names."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -11,18 +11,18 @@ from ckaudit.contract.io.files import MANIFEST_NAME
 from ckaudit.contract.io.folder import is_own_name
 
 MAX_SEEN = 50_000
-"""Files looked at in all, so that a whole disk is not walked for a list."""
+"""Maximum number of files scanned, so that a list never walks a whole disk."""
 LOGS = (".csv", ".csv.gz", ".csv.zst", ".jsonl", ".log", ".ndjson", ".parquet", ".tsv", ".wandb", TRAINER_STATE)
 EVENTS = "events.out.tfevents."
 
 
 class ListedRun(NamedTuple):
-    """One thing that may be a run.
+    """A possible run.
 
     Attributes:
-        path: Where it is.
-        kind: What it is.
-        changed: When the newest of its files was written, Unix time.
+        path: Path of the run.
+        kind: Kind of the run.
+        changed: Unix time of its newest file.
     """
 
     path: Path
@@ -31,7 +31,7 @@ class ListedRun(NamedTuple):
 
 
 def list_runs(folders: Sequence[Path]) -> tuple[list[ListedRun], bool]:
-    """Return the runs below some folders, newest first, and whether all folders were looked at; links and hidden ones are not."""
+    """Return the runs below some folders, newest first, and whether all folders were scanned; links and hidden ones are not."""
     listed: list[ListedRun] = []
     seen = 0
     for top in folders:
@@ -52,7 +52,7 @@ def list_runs(folders: Sequence[Path]) -> tuple[list[ListedRun], bool]:
 
 
 def run_line(run: ListedRun, name: str) -> str:
-    """Return a line on a run."""
+    """Return a line about a run."""
     return f"{name} ({run.kind}, {datetime.fromtimestamp(run.changed, UTC):%Y-%m-%d %H:%M} UTC)"
 
 

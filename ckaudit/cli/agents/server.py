@@ -1,4 +1,4 @@
-"""The Model Context Protocol over standard input and output: tools are listed and called, and a fault is an answer too."""
+"""The Model Context Protocol over standard input and output: tools are listed and called, and errors are answers too."""
 
 import gc
 import json
@@ -31,7 +31,7 @@ def serve(tools: Mapping[str, Tool], folders: Folders) -> None:
     """Serve until the client closes the connection.
 
     Raises:
-        UsageError: Where the library of the protocol is not installed.
+        UsageError: If the library of the protocol is not installed.
     """
     try:
         import anyio
@@ -39,8 +39,8 @@ def serve(tools: Mapping[str, Tool], folders: Folders) -> None:
         from mcp.server.stdio import stdio_server
     except ModuleNotFoundError:
         raise UsageError("ckaudit mcp needs mcp, version 2 or newer", hint=install_command("mcp")) from None
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever waits for a line of the client hears no Ctrl-C
-    gc.enable()  # one audit leaves nothing to collect, a day of them does
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a process that waits for a line from the client does not handle Ctrl-C
+    gc.enable()  # one audit leaves nothing to collect, a day of audits does
     server = _server(tools, folders)
 
     async def run() -> None:
@@ -51,7 +51,7 @@ def serve(tools: Mapping[str, Tool], folders: Folders) -> None:
 
 
 def _server(tools: Mapping[str, Tool], folders: Folders) -> "Server[Any]":
-    """Return the server, which lists the tools and has one call at a time answered."""
+    """Return the server, which lists the tools and answers one call at a time."""
     import anyio
     import mcp_types as types
     from mcp.server.lowlevel import Server
@@ -87,11 +87,11 @@ def _descriptions(tools: Iterable[Tool]) -> "list[types.Tool]":
 
 
 MAPPED = re.compile(r"""--map ('[^'=]+=[^']*'|[\w/]+=[\w./-]*\w)(?: --map ('[^'=]+=[^']*'|[\w/]+=[\w./-]*\w))*""")
-"""Options that name columns, one after another, as a shell takes them."""
+"""Options that name columns, one after another, in shell syntax."""
 
 
 def answer(tools: Mapping[str, Tool], folders: Folders, name: str, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return the answer of a tool and whether it failed: an error has the words of the command line."""
+    """Return the answer of a tool and whether it failed; an error has the message of the command line."""
     try:
         if name not in tools:
             raise UsageError(f"there is no tool {name!r}", hint=f"There is {', '.join(tools)}.")  # noqa: TRY301  one handler
@@ -106,7 +106,7 @@ def answer(tools: Mapping[str, Tool], folders: Folders, name: str, arguments: Ma
 
 
 def _as_argument(hint: str) -> str:
-    """Return a hint in which the columns that an option of the command line would name are the argument of a tool.
+    """Return a hint with command-line options for columns replaced by the argument of a tool.
 
     >>> _as_argument("--map 'loss=my nll' would take my nll for the training loss")
     'columns={"loss": "my nll"} would take my nll for the training loss'

@@ -1,6 +1,6 @@
-"""The tools that an agent can call: a type for the arguments of each, whose texts tell the agent what it does, and its answer.
+"""The tools for agents: a type for the arguments of each, whose texts describe the tool to the agent, and its answer.
 
-An answer has as few words as will do, and more where they are asked for.
+Answers are as short as possible, and longer on request.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -131,15 +131,15 @@ class Coverage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 # The answers.
 class Auditor:
-    """Answers the calls of an agent; it only reads."""
+    """Answers the calls of an agent; it never writes."""
 
     def __init__(self, folders: Folders, read_acceptance: Callable[[], AcceptanceCriteria]) -> None:
-        """Take the folders that may be read, and what opens the policy."""
+        """Set the readable folders, and the function that opens the policy."""
         self.folders = folders
         self._read_acceptance = read_acceptance
 
     def runs(self, asked: Runs) -> str:
-        """Return the runs below the folders, a line each."""
+        """Return the runs below the folders, one line each."""
         from ckaudit.cli.agents.runs import list_runs, run_line
         from ckaudit.reports.escape import visible
 
@@ -209,7 +209,7 @@ class Auditor:
         return brief(comparison, more="more: diff with details=true; triage of each run")
 
     def explain(self, asked: Explain) -> str:
-        """Return what names mean."""
+        """Return the meaning of names."""
         from ckaudit.explain import explain, groups, refuse_unknown
         from ckaudit.explain.names import is_known
         from ckaudit.reports import render
@@ -248,7 +248,7 @@ class Auditor:
         )
 
     def _operand(self, word: str) -> str:
-        """Return a run or RUN@STEP with its path resolved; a path that really holds an @ comes first."""
+        """Return a run or RUN@STEP with its path resolved; an existing path that contains an @ takes precedence."""
         run, at, step = word.rpartition("@")
         try:
             return str(self.folders.find(word))
@@ -258,14 +258,14 @@ class Auditor:
         return f"{self.folders.find(run)}@{step}"
 
     def _import_options(self, asked: Triage | Questions | Metrics | Coverage, *, with_slices: bool = False) -> ImportOptions:
-        """Return how a run is to be read: as the agent says, and as the policy does where the agent does not."""
+        """Return the import options of a run: those of the agent, else those of the policy."""
         policy = self._read_acceptance().policy
         slices = policy.base.tau_slices if policy and with_slices else None
         return import_options_under(policy, columns=asked.columns, run=asked.which, tau_slices=slices)
 
 
 def _report(report: Report, more: str, *, whole: bool) -> str:
-    """Return a report in few words, or as the command line prints it."""
+    """Return a report in short form, or as the command line prints it."""
     from ckaudit.reports import render
     from ckaudit.reports.brief.report import brief
     from ckaudit.reports.view import View
@@ -281,14 +281,14 @@ def _checkpoints(paths: Sequence[Path], names: Sequence[str]) -> Comparison:
     return combine_pairs(names, [compare_documents(paths[0], path) for path in paths[1:]], files=len(paths))
 
 
-# The tools by the names that an agent calls them by.
+# The tools by their names for agents.
 class Tool(NamedTuple):
     """One tool.
 
     Attributes:
-        name: Its name.
-        arguments: The type of its arguments; its docstring tells what the tool does.
-        answer: What it answers.
+        name: Name of the tool.
+        arguments: The type of its arguments; its docstring describes the tool.
+        answer: Returns the answer.
     """
 
     name: str
@@ -297,12 +297,12 @@ class Tool(NamedTuple):
 
     @property
     def description(self) -> str:
-        """What the tool does, in the words of its arguments' docstring."""
+        """The description of the tool, from the docstring of its arguments."""
         return cleandoc(self.arguments.__doc__ or "")
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments; what may be left away is not said to be null, which costs words."""
+        """The JSON Schema of the arguments; optional ones are not marked as nullable, which would cost words."""
         schema: dict[str, Any] = msgspec.json.schema(self.arguments)["$defs"][self.arguments.__name__]
         properties = {name: _plain(field) for name, field in schema["properties"].items()}
         return {"type": "object", "properties": properties, "required": schema["required"], "additionalProperties": False}
@@ -311,8 +311,8 @@ class Tool(NamedTuple):
         """Return the answer to a call.
 
         Raises:
-            UsageError: Where an argument is missing, unknown or of another type.
-            CkauditError: As the command of that name does.
+            UsageError: If an argument is missing, unknown or of another type.
+            CkauditError: As in the command of that name.
         """
         try:
             given = {name: value for name, value in arguments.items() if value is not None}
@@ -324,7 +324,7 @@ class Tool(NamedTuple):
 
 
 def _plain(field: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of one argument without null, and without the largest number that a file can hold."""
+    """Return the schema of one argument without null, and without the largest number that a file can contain."""
     kind, *_ = field.get("anyOf", [{}])
     whole = {**{key: value for key, value in field.items() if key != "anyOf"}, **kind}
     return {key: value for key, value in whole.items() if value is not None and (key, value) != ("maximum", 2**63 - 1)}

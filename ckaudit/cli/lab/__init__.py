@@ -1,1 +1,1 @@
-"""`ckaudit lab`: trainings of known truth, and the score of our verdicts on them."""
+"""`ckaudit lab`: trainings with known truth, and the score of our verdicts on them."""

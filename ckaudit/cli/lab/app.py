@@ -1,4 +1,4 @@
-"""The group of commands of the lab, and those that need no cache: `ckaudit lab list`, `run` and `curriculum`."""
+"""The command group of the lab, and the commands that need no cache: `ckaudit lab list`, `run` and `curriculum`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,7 +68,7 @@ def list_all(pattern: Pattern = "", *, format: Format = "terminal") -> int:  # n
     return 0
 
 
-# One training, recorded as any other.
+# One training, recorded like any other.
 RUN_EPILOG = """
 \b
 Examples:
@@ -205,7 +205,7 @@ def _refuse_what_is_in_use(chosen: "list[Experiment]", folder: Path) -> None:
 
 
 def _named(word: str) -> "Experiment":
-    """Return the experiment of a name or an id, in any case of letters, or raise `UsageError`."""
+    """Return the experiment of a name or an id, in any case, or raise `UsageError`."""
     from difflib import get_close_matches
 
     from ckaudit.lab.specs import experiments

@@ -1,4 +1,4 @@
-"""`ckaudit lab record`: the recordings that the score needs, trained once and kept."""
+"""`ckaudit lab record`: the recordings for the score, trained once and kept."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -68,7 +68,7 @@ def command(*, split: SplitName = "dev", cache: Cache = "", only: Only = "", job
 
 
 def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) -> "list[FinishedTraining]":
-    """Train and keep what has no usable recording, or everything; return what failed."""
+    """Train what has no usable recording, or everything, and keep it; return the failures."""
     from ckaudit.lab.cache import cached_training
     from ckaudit.lab.record import gather, need, writable
     from ckaudit.lab.score.score import chosen
@@ -87,7 +87,7 @@ def train_missing(split: str, cache: str, only: str, *, jobs: int, fresh: bool) 
 
 
 def failures(done: "list[FinishedTraining]") -> "list[FinishedTraining]":
-    """Say how it went and return what failed."""
+    """Print the results and return the failures."""
     failed = [result for result in done if result.error]
     for result in failed:
         say(f"failed: {result.name} under seed {result.seed}: {result.error}")
@@ -96,13 +96,13 @@ def failures(done: "list[FinishedTraining]") -> "list[FinishedTraining]":
 
 
 class ProgressLines:
-    """A line for each training that has ended, with an estimate of what is left."""
+    """Prints a line for each finished training, with an estimate of the remaining time."""
 
     def __init__(self, total: int, jobs: int) -> None:
         self._total, self._jobs, self._done, self._seconds = total, jobs, 0, 0.0
 
     def __call__(self, done: "FinishedTraining") -> None:
-        """Say how one training ended, and how long the others will take."""
+        """Print how one training ended, and how long the others will take."""
         self._done += 1
         self._seconds += done.seconds
         left = self._seconds / self._done * (self._total - self._done) / self._jobs
@@ -112,7 +112,7 @@ class ProgressLines:
 
 
 def splits(word: str) -> "list[Split]":
-    """Return the splits that a word names, or raise `UsageError`."""
+    """Return the splits in a word, or raise `UsageError`."""
     checked_choice(word, SPLITS, "split")
     return ["dev", "test"] if word == "both" else [word]  # type: ignore[list-item]
 
@@ -125,7 +125,7 @@ def count(word: str, option: str) -> int:
 
 
 def cache_folder(word: str) -> Path:
-    """Return the folder of recordings that was named, or the usual one, which need not be there, or raise `UsageError`."""
+    """Return the named folder of recordings, or the default one, which need not exist, or raise `UsageError`."""
     from ckaudit.lab.cache import default_folder
     from ckaudit.lab.record import within_reach
 

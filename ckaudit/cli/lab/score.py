@@ -135,7 +135,7 @@ def _pairs(split: str, seed: int, cache: str, jobs: int) -> "PairScore":
 
 
 def _publish_wild(scored: "WildScore | PairScore", *, write: bool) -> None:
-    """Note the look at a drawing in the ledger, and write its tables where that is asked for."""
+    """Add the scoring of a drawing to the ledger, and write its tables if requested."""
     from ckaudit.lab.wild.publish import add_to_ledger, write_document
 
     say(add_to_ledger(scored))

@@ -1,4 +1,4 @@
-"""`ckaudit lab wild`: trainings of many families, each with a fault and beside it its healthy twin, recorded and kept."""
+"""`ckaudit lab wild`: trainings of many families, each with a fault and with a healthy twin, recorded and kept."""
 
 from typing import TYPE_CHECKING, Annotated
 

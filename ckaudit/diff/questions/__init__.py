@@ -1,4 +1,4 @@
-"""The questions put to two runs: pure functions from both to a verdict on the second, with its numbers."""
+"""Questions about two runs: pure functions of both that return a verdict on the second, with its numbers."""
 
 import inspect
 from collections.abc import Callable
@@ -16,16 +16,16 @@ Weighs = Literal["loss", "stability", "health", "cost"]
 
 
 class PairAnswer(Struct, frozen=True, kw_only=True):
-    """The answer to a question to two runs.
+    """The answer to a question about two runs.
 
     Attributes:
         word: The verdict on the second run.
         sentence: The numbers, or what is missing.
-        left: Value of the first run; of a loss with replicas, the mean of all of them.
-        left_alone: Value of the first run by itself, where `left` is a mean of several.
+        left: Value of the first run; for a loss with replicas, the mean of all of them.
+        left_alone: Value of the first run by itself, if `left` is a mean of several.
         right: Value of the second run.
         band: Largest difference that noise explains.
-        unit: Of all three.
+        unit: Unit of the values and the band.
         grave: Whether the word counts for the pair as a whole.
     """
 
@@ -48,10 +48,10 @@ class PairQuestion(Struct, frozen=True, eq=False):
     Attributes:
         name: The function's name.
         title: The question, the docstring's first line.
-        place: Where it stands in the catalogue.
-        weighs: What a verdict on it is a verdict on.
-        function: What answers.
-        falls_with: Names of questions that it cannot be answered without.
+        place: Position in the catalogue.
+        weighs: Subject of its verdict.
+        function: The function that answers it.
+        falls_with: Names of questions without which it cannot be answered.
     """
 
     name: str
@@ -82,12 +82,12 @@ _QUESTIONS: Catalogue[PairQuestion] = Catalogue("question", "ckaudit.diff.questi
 
 
 def question(*, place: int, weighs: Weighs, falls_with: tuple[str, ...] = ()) -> Callable[[QuestionFunction], PairQuestion]:
-    """Enter a function into the catalogue of questions to two runs.
+    """Add a function to the catalogue of questions about two runs.
 
     Args:
-        place: Where it stands in the catalogue.
-        weighs: What a verdict on it is a verdict on.
-        falls_with: Names of questions that it cannot be answered without.
+        place: Position in the catalogue.
+        weighs: Subject of its verdict.
+        falls_with: Names of questions without which it cannot be answered.
     """
 
     def enter(function: QuestionFunction) -> PairQuestion:
@@ -105,7 +105,7 @@ def questions() -> dict[str, PairQuestion]:
 
 
 def lower_is_better(left: float, right: float, band: float) -> Word:
-    """Return the word for a number that is the better the lower it is.
+    """Return the word for a quantity of which lower values are better.
 
     >>> lower_is_better(2.0, 2.1, 0.05), lower_is_better(2.0, 1.99, 0.05), lower_is_better(2.0, 2.0, 0.05)
     ('worse', 'within_noise', 'same')
@@ -118,7 +118,7 @@ def lower_is_better(left: float, right: float, band: float) -> Word:
 
 
 def missing(both: RunPair, *names: str) -> PairAnswer:
-    """Say that nothing can be said, and what would have to be recorded; by both, unless one of them has it."""
+    """Return an answer that names what is not recorded; by both, unless one of them has it."""
     left, right = (_last_of(side, names) for side in (both.left, both.right))
     sentence = f"not recorded: {' or '.join(names)}, by {_by_whom(both, names)}"
     is_one = (left is None) != (right is None)
@@ -126,7 +126,7 @@ def missing(both: RunPair, *names: str) -> PairAnswer:
 
 
 def _last_of(side: RunSide, names: tuple[str, ...]) -> float | None:
-    """Return the last value that a run recorded of the first metric of these that it has; None: it has none."""
+    """Return the last value that a run recorded of the first of these metrics that it has; None if it has none."""
     from ckaudit.metrics import metrics
 
     known = (metrics()[name](side.run) for name in names if name in metrics())
@@ -145,4 +145,4 @@ def _by_whom(both: RunPair, names: tuple[str, ...]) -> str:
 
 
 def _as_word(value: float | None) -> Number | None:
-    return None if value is None else encode_float(float(value))  # a number of numpy has no place in a document
+    return None if value is None else encode_float(float(value))  # a NumPy number cannot be encoded in a document

@@ -1,4 +1,4 @@
-"""What an audit finds in one run and not in the other."""
+"""Findings of an audit in one run and not in the other."""
 
 from ckaudit.contract.schema.diff import Word
 from ckaudit.diff.questions import PairAnswer, question
@@ -10,10 +10,10 @@ from ckaudit.wording import plural
 def health(both: RunPair) -> PairAnswer:
     """What is wrong with it that was not wrong before?
 
-    Illnesses that only one run has, or has graver; notes do not count, nor does what a replica has. Gained ones count before
-    lost ones of as grave a kind. One that is only to be investigated (sev2) alone makes no pair better or worse: two seeds of
-    a public training differ by one. Nor does one on the clock, which goes with the machine, nor
-    one that another number format of the weights makes by itself.
+    The answer counts illnesses that only one run has, or has with a higher severity; notes do not count, nor do illnesses that a
+    replica has. A gained illness counts before a lost one of the same severity. An illness of sev2 alone makes no pair better or
+    worse: two seeds of a public training differ by one. Nor does an illness on time, which depends on the machine, or one that
+    another dtype of the weights causes by itself.
     """
     gained, lost = gained_and_lost(both)
     limited = [word for word, side in (("first", both.left), ("second", both.right)) if side.limits]

@@ -1,4 +1,4 @@
-"""What the loss is, and what it costs: at the last steps, at equal tokens and time, on held-out text; steps, speed and memory."""
+"""Loss and cost: at the last steps, at equal tokens and time, on held-out text; steps, speed and memory."""
 
 import math
 
@@ -23,7 +23,7 @@ from ckaudit.run.series import Floats, Series
 def final_loss(both: RunPair) -> PairAnswer:
     """What does the last step cost?
 
-    One batch: its noise is that of a single point, many times that of the smoothed loss.
+    This is the loss of one batch: its noise is that of a single point, many times that of the smoothed loss.
     """
     if answer := nonfinite_answer(both.in_training, train_loss_raw):
         return answer
@@ -37,7 +37,7 @@ def final_loss(both: RunPair) -> PairAnswer:
 def smoothed_loss(both: RunPair) -> PairAnswer:
     """What do the last steps cost?
 
-    The median of the last twentieth of the steps, 20 of them at least.
+    This is the median of the last twentieth of the steps, of at least 20.
     """
     if answer := nonfinite_answer(both.in_training, train_loss_raw):
         return answer
@@ -66,7 +66,7 @@ def loss_at_equal_tokens(both: RunPair) -> PairAnswer:
 def validation_loss(both: RunPair) -> PairAnswer:
     """What does held-out text cost at the last evaluation?
 
-    At equal tokens where equal steps have not seen as many.
+    The runs are compared at equal tokens if equal steps have not seen as many.
     """
     fair = both.fair
     if answer := nonfinite_answer(fair, val_loss):
@@ -83,7 +83,7 @@ def validation_loss(both: RunPair) -> PairAnswer:
 def validation_slices(both: RunPair) -> PairAnswer:
     """What does each slice of the held-out text cost at the last evaluation?
 
-    The slice that differs most for its noise; with many slices the band is as much wider.
+    The answer is about the slice that differs most, relative to its noise. The band grows with the number of slices.
     """
     fair = both.fair
     labels = fair.paired(slice_val_loss).labels
@@ -98,8 +98,8 @@ def validation_slices(both: RunPair) -> PairAnswer:
 def steps_to_loss(both: RunPair) -> PairAnswer:
     """How many steps does it take to the same loss?
 
-    The loss is the higher of the lowest levels that both reached. The noise of the level, over how fast the loss fell
-    there, is that of the steps. A loss that ended as no number is at no level.
+    The loss is the higher one of the lowest levels of both. The noise of the steps is the noise of the level, divided by the
+    slope of the loss there. A loss that ends as NaN or infinity has no level.
     """
     if answer := nonfinite_answer(both.in_training, train_loss_raw):
         return replace(answer, left=None, right=None, unit="steps")
@@ -134,10 +134,10 @@ def steps_to_loss(both: RunPair) -> PairAnswer:
 
 
 def _reached(steps: Floats, down: Floats, aim: float) -> float:
-    """Return where a falling curve comes down to `aim`, between its points on a straight line."""
+    """Return where a falling curve reaches `aim`, linearly interpolated."""
     row = int(np.argmax(down <= aim))
-    above, goal, below = (value / 2 for value in (down[row - 1], aim, down[row]))  # halves: no difference overflows
-    if row == 0 or above == below or not math.isfinite(above):  # the half of the smallest number is none
+    above, goal, below = (value / 2 for value in (down[row - 1], aim, down[row]))  # halves, so that no difference overflows
+    if row == 0 or above == below or not math.isfinite(above):  # half of the smallest float is 0
         return float(steps[row])
     share = (above - goal) / (above - below)
     return float(steps[row - 1] + share * (steps[row] - steps[row - 1]))
@@ -147,12 +147,12 @@ def _reached(steps: Floats, down: Floats, aim: float) -> float:
 def loss_at_equal_time(both: RunPair, *, min_speed_noise: float = 0.02) -> PairAnswer:
     """What does the loss cost after as much time?
 
-    Time in which the training ran: pauses between sessions do not count. A machine that is now faster, now slower is
-    noise in it; and what else the machine was busy with counts, so that this alone makes no pair better or worse.
+    Only time in which the training ran counts, without pauses between sessions. The varying speed of a machine is noise. Other
+    work of the machine counts too, so this alone makes no pair better or worse.
 
     Args:
         both: The runs.
-        min_speed_noise: Noise of the speed of a machine of its own, as a standard deviation over the speed.
+        min_speed_noise: Relative standard deviation of the speed of a dedicated machine.
     """
     by_time = both.on_axis("time")
     clock = max(min_speed_noise, noise_of_speed(both, step_time)) if by_time is not None else 0.0
@@ -166,15 +166,15 @@ def loss_at_equal_time(both: RunPair, *, min_speed_noise: float = 0.02) -> PairA
 def speed(both: RunPair, *, share: float = 0.01, parts: int = 10, min_speed_difference: float = 0.05) -> PairAnswer:
     """How long does a step take?
 
-    The median, which no checkpoint and no evaluation moves; tokens per second where no step was timed. A machine that is
-    shared changes from one tenth of a run to the next, and from one replica to another: that much is noise. What the machine
-    did besides shows in no record, so that speed alone makes no pair better or worse.
+    This is the median, which checkpoints and evaluations do not affect; or the tokens per second if no step was timed. The speed
+    of a shared machine varies between tenths of a run and between replicas: that much is noise. Other work of the machine is not
+    recorded, so speed alone makes no pair better or worse.
 
     Args:
         both: The runs.
-        share: Of differences between tenths of a run, or between replicas, that are larger.
-        parts: Into how many a run is cut.
-        min_speed_difference: Share by which a machine of its own differs from itself from one start to the next.
+        share: Share of differences between tenths of a run, or between replicas, that are larger than the band.
+        parts: Number of parts of a run.
+        min_speed_difference: Relative difference of a dedicated machine's speed between two starts.
     """
     metric = next((metric for metric in (step_time, tokens_per_sec) if all(map(len, _values(both, metric)))), None)
     if metric is None:
@@ -198,7 +198,7 @@ def speed(both: RunPair, *, share: float = 0.01, parts: int = 10, min_speed_diff
 
 
 def noise_of_speed(both: RunPair, metric: Metric, *, parts: int = 10) -> float:
-    """Return the standard deviation of the speed from one part of a run to the next, of both together, over the speed."""
+    """Return the relative standard deviation of the speed between parts of a run, of both runs together."""
     return math.hypot(*(_wobble(value, parts) for value in _values(both, metric)))
 
 
@@ -207,12 +207,12 @@ def _values(both: RunPair, metric: Metric) -> list[Floats]:
 
 
 def _positive(series: Series) -> Floats:
-    """Return the values of a series; a speed of 0 or less is none."""
+    """Return the positive values of a series; a speed of 0 or less is invalid."""
     return series.values[series.finite & (series.values > 0)]
 
 
 def _wobble(values: Floats, parts: int) -> float:
-    """Return the robust standard deviation of the medians of parts of a run, over the median of all; without a value, 0."""
+    """Return the relative robust standard deviation of the medians of parts of a run; 0 without values."""
     if not len(values):
         return 0.0
     medians = np.array([median(part) for part in np.array_split(values, min(parts, len(values)))])
@@ -223,12 +223,12 @@ def _wobble(values: Floats, parts: int) -> float:
 def memory(both: RunPair, *, noise: float = 0.02, grave: float = 0.2) -> PairAnswer:
     """How much memory does it take?
 
-    The most that any device had in use.
+    This is the largest memory in use on any device.
 
     Args:
         both: The runs.
-        noise: Share that an allocator keeps or gives back as it likes.
-        grave: Share from which the pair as a whole is better or worse: below it lies what fragments of an allocator make.
+        noise: Share that an allocator may keep or release.
+        grave: Share from which on the pair as a whole is better or worse; fragmentation causes less than that.
     """
     used = [gpu_mem_used(side.run) for side in (both.left, both.right)]
     if not all(series.finite.any() for series in used):
@@ -246,9 +246,9 @@ def memory(both: RunPair, *, noise: float = 0.02, grave: float = 0.2) -> PairAns
     )
 
 
-# How two levels of a loss are told apart, and the sentence on it.
+# Comparison of two levels of a loss, and the sentence about it.
 def loss_verdict(stretches: Stretches, what: str, *, share: float = MAX_FALSE_ALARMS, unit: str = "nats/token") -> PairAnswer:
-    """Return the word for the last level of a loss, with a sentence that begins with `what`."""
+    """Return the answer for the last level of a loss, with a sentence that begins with `what`."""
     left, right, band = level(stretches, share=share)
     word = lower_is_better(left, right, band)
     if stretches.runs > 1:
@@ -262,13 +262,13 @@ def loss_verdict(stretches: Stretches, what: str, *, share: float = MAX_FALSE_AL
 
 
 def _beyond_all(stretches: Stretches, word: Word, band: float, *, share: float = 0.1) -> Word:
-    """Return a word on the mean of several runs where it holds of each of them: what ends where one of them ended is chance.
+    """Return the word about the mean of several runs if it holds for each of them: a level that one of them has is chance.
 
     Args:
         stretches: The levels.
-        word: What the mean says.
-        band: What noise explains.
-        share: Of the band, by which the second has to be further out than the last of them.
+        word: The word for the mean.
+        band: Largest difference that noise explains.
+        share: Share of the band by which the second run must be beyond the outermost of them.
     """
     right, margin = float(stretches.right[-1]), share * band
     if word == "worse" and right <= stretches.high[-1] + margin:
@@ -279,7 +279,7 @@ def _beyond_all(stretches: Stretches, word: Word, band: float, *, share: float =
 
 
 def _since(stretches: Stretches, share: float) -> str:
-    """Say since which step the level has been on this side of its band; nothing where that began before the first stretch."""
+    """Return the step since which the level has been on this side of its band; empty if that began before the first segment."""
     side = stretches.excess * np.sign(stretches.excess[-1])
     inside = np.flatnonzero(side <= quantile(share))
     row = int(inside[-1]) + 1 if len(inside) else 0
@@ -287,10 +287,10 @@ def _since(stretches: Stretches, share: float) -> str:
 
 
 def nonfinite_answer(both: RunPair, metric: Metric, unit: str = "nats/token") -> PairAnswer | None:
-    """Return the answer where the last value that both recorded is no number in one of them, or drops to exactly 0; else None.
+    """Return the answer if the last common value is not finite in one run, or drops to exactly 0; else None.
 
-    Levels are of finite values; without this a loss that ended as NaN would be judged by what it was before. Some programs log 0
-    in place of NaN.
+    Levels use finite values only; without this a loss that ended as NaN would be judged by earlier values. Some programs log 0 in
+    place of NaN.
     """
     paired = both.paired(metric)
     rows = np.flatnonzero(paired.recorded[:, :1])

@@ -1,4 +1,4 @@
-"""How often the loss jumps out of its own noise, and how often gradients are clipped."""
+"""Loss spikes beyond the noise, and the rate of clipped gradients."""
 
 from math import comb
 
@@ -18,13 +18,13 @@ from ckaudit.wording import plural
 def stability(both: RunPair, *, share: float = 0.05, jump: float = 1.5, quiet: int = 25) -> PairAnswer:
     """How often does the loss spike?
 
-    Incidents as the rule LOSS001 groups them, and losses that are not finite. Of two counts the larger is more than
-    chance where a fair coin would part them so less often than in `share` of all cases.
+    The answer counts incidents, as the rule LOSS001 groups them, and losses that are not finite. The larger of two counts is more
+    than chance if a fair coin would separate them as much in less than `share` of all cases.
 
     Args:
         both: The runs.
-        share: Of cases.
-        jump: A flag over so many times the median is an incident by itself (LOSS001).
+        share: Share of cases.
+        jump: Multiple of the median from which on a flag is an incident by itself (LOSS001).
         quiet: Points without a flag that end an incident (LOSS001).
     """
     broken = [int(train_loss_raw(side.run).nonfinite.sum()) for side in (both.left, both.right)]
@@ -52,7 +52,7 @@ def stability(both: RunPair, *, share: float = 0.05, jump: float = 1.5, quiet: i
 
 
 def _by_chance(total: int, share: float) -> int:
-    """Return the most by which a fair coin parts `total` throws in all but `share` of cases, at most by all of them.
+    """Return the largest difference between heads and tails of `total` throws in all but `share` of cases, at most `total`.
 
     >>> _by_chance(5, 0.1), _by_chance(5, 0.05), _by_chance(20, 0.05)
     (3, 5, 8)
@@ -78,14 +78,14 @@ def _spikes(side: RunSide, jump: float, quiet: int) -> int | None:
 def clip_rate(both: RunPair, *, share: float = 0.001, seed: float = 0.1, min_steps: int = 20) -> PairAnswer:
     """How often are gradients clipped?
 
-    The share of the common steps. Fewer is not better by itself, so that this alone decides nothing. Its
-    noise is that of stretches of `min_steps` steps, and what another seed does to it.
+    This is the share of the common steps. Less is not better by itself, so this alone decides nothing. Its noise is that of
+    segments of `min_steps` steps, and the effect of another seed.
 
     Args:
         both: The runs.
-        share: Of replicas that differ more.
+        share: Share of replicas that differ by more than the band.
         seed: Standard deviation of the share among seeds: see docs/diff-calibration.md.
-        min_steps: Steps of a stretch.
+        min_steps: Steps of a segment.
     """
     paired = both.paired(clip_coefficient)
     if len(paired.labels) != 1 or paired.finite.sum() < min_steps:

@@ -1,1 +1,1 @@
-"""Healthy siblings as a yardstick: what leaves the band of their values is found, and what they have too is normal."""
+"""Healthy siblings as a yardstick: values outside their band are findings, and findings that they have too are normal."""

@@ -1,4 +1,4 @@
-"""The band of values that siblings have of a quantity, where a run leaves it for good, and the findings of that."""
+"""The band of the siblings' values of a quantity, where a run leaves it for good, and the resulting findings."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,24 +18,24 @@ from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 
 TINY_SHARE = 1e-6
-"""Share of the smallest positive value that stands for 0 where values are compared by their logarithms."""
+"""Share of the smallest positive value that replaces 0 in logarithms."""
 
 KEPT = 0.5
-"""How much a band of losses keeps of its widest in the second half of the steps so far: what set two seeds apart while the loss
-fell is still there when a schedule has ended the fall, and with it the pace by which `noise.stretches` tells how far apart they
-can be."""
+"""Minimum width of a loss band, as a share of its largest width in the second half of the steps so far. The difference of two
+seeds while the loss fell remains when a schedule ends the fall, but the pace from which `noise.stretches` computes it
+vanishes."""
 
 MIN_ROWS = 3
-"""Points that the run and its siblings must share."""
+"""Minimum number of points that the run and its siblings share."""
 
 
 class SiblingRun(Struct, frozen=True, eq=False):
     """One healthy sibling.
 
     Attributes:
-        run: The sibling, up to where the run has come.
-        axes: Which of its steps stands for which of the run's.
-        is_of_one_machine: Whether its speed compares.
+        run: The sibling, cut off at the last step of the run.
+        axes: The common axis with the run.
+        is_of_one_machine: Whether its speed is comparable.
     """
 
     run: Run
@@ -58,14 +58,14 @@ class SiblingColumns(Struct, frozen=True, eq=False):
 
 
 class Band(Struct, frozen=True, eq=False):
-    """One column of a quantity beside those of the siblings, stretch by stretch.
+    """One column of a quantity and those of the siblings, by segments.
 
     Attributes:
-        quantity: What it is of.
-        label: Which block or layer; the name of the quantity where it is of the whole model.
-        stretches: The run (right) against the siblings (left), as logarithms where the quantity is a ratio.
-        levels: What each sibling has in each stretch, shape (R, K).
-        columns: The points that they are made of.
+        quantity: The quantity.
+        label: Block or layer; the name of the quantity if it is of the whole model.
+        stretches: The run (right) against the siblings (left), as logarithms if the quantity is a ratio.
+        levels: Median of each sibling in each segment, shape (R, K).
+        columns: The underlying points.
         unit: Unit of the values.
     """
 
@@ -78,7 +78,7 @@ class Band(Struct, frozen=True, eq=False):
 
     @property
     def least(self) -> float:
-        """The smallest difference that is reported, in the scale of the stretches."""
+        """The smallest difference that is reported, on the scale of the segments."""
         return float(np.log(self.quantity.min_ratio)) if self.quantity.is_ratio else 0.0
 
     def value(self, number: float) -> float:
@@ -87,15 +87,15 @@ class Band(Struct, frozen=True, eq=False):
 
 
 class BandDeparture(Struct, frozen=True, eq=False):
-    """Where a run leaves a band for good.
+    """A departure of a run from a band for good.
 
     Attributes:
         band: The band.
-        first: The first stretch outside.
+        first: The first segment outside.
         last: The last one.
-        worst: The one farthest outside.
-        width: How far the band reaches to either side of the siblings' mean there.
-        votes: How many of the siblings lie that far from the run by themselves.
+        worst: The segment farthest outside.
+        width: Half-width of the band around the siblings' mean there.
+        votes: Number of siblings that are that far from the run by themselves.
     """
 
     band: Band
@@ -107,15 +107,14 @@ class BandDeparture(Struct, frozen=True, eq=False):
 
     @property
     def is_higher(self) -> bool:
-        """Whether the run lies above the band."""
+        """Whether the run is above the band."""
         return bool(self.band.stretches.excess[self.worst] > 0)
 
 
 def all_bands(run: Run, siblings: Sequence[SiblingRun], quantities: Sequence[Quantity] = QUANTITIES) -> list[Band]:
     """Return the band of each place of each quantity that the run and at least one sibling recorded.
 
-    The noise of an evaluation is that of the training loss: single evaluations of one seed lie closer together than those of
-    two.
+    The noise of an evaluation is that of the training loss: evaluations of one seed are closer together than those of two.
     """
     bands: list[Band] = []
     for quantity in quantities:
@@ -149,16 +148,16 @@ def _band(quantity: Quantity, label: str, columns: SiblingColumns, unit: str, ow
 
 
 def _widest_of_late(parts: Stretches) -> Floats:
-    """Return the widest spread of each stretch and those before it back to half of its steps, shape (K,)."""
+    """Return the largest spread of each segment and those before it back to half of its steps, shape (K,)."""
     starts = np.searchsorted(parts.last, parts.last / 2)
     return np.array([parts.spread[start : row + 1].max() for row, start in enumerate(starts)])
 
 
 def columns_of(label: str, own: Series, theirs: Sequence[tuple[Series, CommonAxis]], *, is_ratio: bool) -> SiblingColumns | None:
-    """Return one place of a run and of the siblings that recorded it, at the steps that all of them share.
+    """Return one place of a run and of the siblings that recorded it, at their common steps.
 
-    Steps at which only the run has a checkpoint, as of an event, are left out where enough are left; a sibling that covers
-    less than half of the run's steps is.
+    Steps at which only the run has a checkpoint, as after an event, are left out if enough others remain. A sibling that covers
+    less than half of the run's steps is left out.
     """
     column = own.only(label.__eq__)
     steps, values = column.steps[column.finite[:, 0]], column.finite_points()[1]
@@ -181,7 +180,7 @@ def columns_of(label: str, own: Series, theirs: Sequence[tuple[Series, CommonAxi
 
 
 def _looked_up(label: str, series: Series, steps: Steps) -> tuple[Floats, Mask, Mask] | None:
-    """Return what a sibling has at some steps, where that is of about then, and where it is of just then."""
+    """Return a sibling's values at some steps, where they are recent, and where they are of exactly that step."""
     if label not in series.labels or not len(steps):
         return None
     column = series.only(label.__eq__)
@@ -193,12 +192,12 @@ def _looked_up(label: str, series: Series, steps: Steps) -> tuple[Floats, Mask, 
 
 
 def band_departures(bands: Sequence[Band], *, tests: int, share: float = 0.003) -> Iterator[BandDeparture]:
-    """Yield where a run leaves each band for good, most of the siblings agreeing.
+    """Yield where a run leaves each band for good, according to most of the siblings.
 
     Args:
         bands: The bands.
-        tests: How many stretches of how many bands are looked at in all.
-        share: Of healthy runs that leave any of them by chance.
+        tests: Number of tested segments over all bands.
+        share: Share of healthy runs that leave any band by chance.
     """
     limit = quantile(share / max(1, tests))
     for band in bands:
@@ -218,11 +217,11 @@ def band_departures(bands: Sequence[Band], *, tests: int, share: float = 0.003) 
 
 
 def findings_of(departures: Sequence[BandDeparture], run: Run) -> Iterator[Finding]:
-    """Yield a finding for each kind of departure to one side; of its places the one farthest outside speaks.
+    """Yield a finding for each kind of departure to one side, at its place farthest outside.
 
     Args:
-        departures: All of a run.
-        run: The run, which knows what one unit of its loss is called.
+        departures: All departures of a run.
+        run: The run, which knows the unit of its loss.
     """
     groups: dict[tuple[str, bool], list[BandDeparture]] = {}
     for departure in departures:
@@ -255,7 +254,7 @@ def _finding(departure: BandDeparture, others: Sequence[BandDeparture], run: Run
 
 
 def _severity(departure: BandDeparture) -> Severity:
-    """Return how grave a departure is: a note where it lies on the side on which nothing is ill."""
+    """Return the severity of a departure: a note if it is on the harmless side."""
     harm = departure.band.quantity.harm
     return "sev2" if harm in ("either", "higher" if departure.is_higher else "lower") else "note"
 
@@ -267,7 +266,7 @@ def _when(departure: BandDeparture) -> str:
 
 
 def _beside(departure: BandDeparture) -> str:
-    """Return where the siblings lie, how many of them say so, and what chance explains."""
+    """Return where the siblings are, how many of them agree, and what chance explains."""
     band, levels = departure.band, departure.band.levels[:, departure.worst]
     count = len(levels)
     side = "above" if departure.is_higher else "below"

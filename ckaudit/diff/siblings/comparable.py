@@ -1,4 +1,4 @@
-"""Which of the runs that are named as siblings are a yardstick: those of the same configuration that are well themselves."""
+"""Which runs named as siblings count: healthy ones of the same configuration."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -17,23 +17,23 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.run.run import Run
 
 OF_CONFIGURATION = ("tokenizer", "data", "tokens")
-"""Kinds of difference that make another training besides those of the settings."""
+"""Kinds of difference, besides settings, that make a training a different one."""
 
 PLAN_OF_RATE = "planned_learning_rate"
-"""The plan of a training that is of its configuration: another one is seen in the learning rate."""
+"""The plan that is part of the configuration: another one shows in the learning rate."""
 
 OF_CHANCE = ("data_order",)
-"""What the seed decides."""
+"""Differences that the seed decides."""
 
 
 def configuration_key(manifest: Manifest | None) -> bytes:
-    """Return what is equal for runs of one configuration, by run.json alone; empty where that says nothing of it."""
+    """Return a key that is equal for runs of one configuration, from run.json alone; empty if it has no configuration."""
     configuration = {} if manifest is None else settings_of(manifest, PLAN_OF_RATE)
     return json.dumps(configuration, sort_keys=True, default=str).encode() if configuration else b""
 
 
 def unlike_settings(sibling: Run, run: Run) -> list[str]:
-    """Return what of the configuration is not alike, each as a few words; what only one of the two says is no difference."""
+    """Return the settings that differ, in a few words each; settings that only one run has do not count."""
     mismatches = [
         mismatch for mismatch in find_mismatches(sibling, run) if mismatch.left is not None and mismatch.right is not None
     ]
@@ -49,7 +49,7 @@ def _is_of_configuration(mismatch: Unlike) -> bool:
 
 
 def _first_rates(sibling: Run, run: Run) -> Iterator[str]:
-    """Yield that the learning rates are not the same at the first step that both logged it at."""
+    """Yield that the learning rates differ at the first step that both logged."""
     rates = pair_series(learning_rate(sibling), learning_rate(run), CommonAxis())
     rows = np.flatnonzero(rates.finite.any(axis=1))[:1]
     for row in rows.tolist():
@@ -60,12 +60,12 @@ def _first_rates(sibling: Run, run: Run) -> Iterator[str]:
 
 
 def is_of_one_machine(sibling: Run, run: Run) -> bool:
-    """Tell whether nothing says that two runs were trained on other hardware, or by other libraries."""
+    """Tell whether nothing indicates that two runs used different hardware or libraries."""
     return not any("speed" in mismatch.invalidates for mismatch in find_mismatches(sibling, run))
 
 
 def grave_illness(findings: Sequence[Finding]) -> str | None:
-    """Return the gravest illness of a sibling that takes it out of the count, None where it has none; the clock's are aside."""
+    """Return the most severe illness that disqualifies a sibling, None if it has none; findings on time do not count."""
     grave = [finding for finding in findings if finding.severity in GRAVE_SEVERITIES and finding.code not in OF_CLOCK]
     first = min(grave, key=lambda finding: SEVERITIES.index(finding.severity), default=None)
     return None if first is None else f"{first.severity} {first.code}, {first.message}"

@@ -1,4 +1,4 @@
-"""The codes of what leaves the band of a run's siblings."""
+"""The codes of departures from the band of a run's siblings."""
 
 from functools import partial
 

@@ -20,19 +20,19 @@ Harm = Literal["higher", "lower", "either"]
 
 
 class Quantity(Struct, frozen=True, eq=False):
-    """One quantity with the kind of finding that a departure is.
+    """One quantity, and the kind of finding of a departure.
 
     Attributes:
-        kind: What leaving the band is called.
-        name: The metric that it is made of, as `ckaudit explain` knows it.
-        says: What it is in a sentence; {where} is the block or layer.
-        series: Makes its series of a run.
-        seed: What a seed does to its level, over the noise of one point, as in `noise.stretches`.
-        harm: On which side of the band something is ill; on the other it is a note.
+        kind: Kind of finding.
+        name: The underlying metric, as `ckaudit explain` names it.
+        says: Name in a sentence; {where} is the block or layer.
+        series: Returns its series of a run.
+        seed: Effect of a seed on its level, relative to the noise of one point, as in `noise.stretches`.
+        harm: Side of the band on which a departure is an illness; on the other it is a note.
         is_ratio: Whether it is positive and compared by its logarithm.
-        min_ratio: Of a ratio, the least factor that is worth a word however little chance explains.
-        of_clock: Whether it tells of the machine as well.
-        is_evaluation: Whether each point is a stretch by itself.
+        min_ratio: Minimum factor of a ratio that is reported, however narrow the band.
+        of_clock: Whether it depends on the machine.
+        is_evaluation: Whether each point is a segment by itself.
     """
 
     kind: ViolationKind
@@ -55,13 +55,13 @@ def block_update_size(run: Run) -> Series:
 
 
 def layer_entropy(run: Run) -> Series:
-    """Return the mean attention entropy over the heads of each layer, shape (C, L): heads are alike but for their order."""
+    """Return the mean attention entropy over the heads of each layer, shape (C, L): the order of heads is arbitrary."""
     heads = attn_entropy(run)
     return heads.grouped([label.rpartition("/")[0] or label for label in heads.labels], mean_of_labels)
 
 
 def pace(run: Run) -> Series:
-    """Return the tokens per second, or the steps where no tokens are counted."""
+    """Return the tokens per second, or the steps per second if no tokens are counted."""
     speed = tokens_per_sec(run)
     if speed:
         return speed

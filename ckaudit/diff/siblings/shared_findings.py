@@ -1,4 +1,4 @@
-"""Why a finding is normal: healthy siblings have it as well, or it is of a loss that is no higher than theirs."""
+"""Why a finding is normal: healthy siblings have it as well, or it concerns a loss that is no higher than theirs."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -15,40 +15,40 @@ from ckaudit.rules import rules
 from ckaudit.wording import plural
 
 OF_THE_LOSS_COURSE = ("LOSS002", "LOSS003", "LOSS004", "LOSS008", "D1.1", "D2.1", "D4.6", "D5.1")
-"""What finds fault with the way that a loss went: it rises, does not fall, swings, or parts from the held-out one."""
+"""Findings on the course of a loss: it rises, does not fall, oscillates, or parts from the held-out one."""
 
 CLOSE = 1.5
-"""How many times as far beyond its limit a value may lie as that of a sibling, and be comparable."""
+"""Maximum ratio of a value's excess over its limit to that of a sibling for both to be comparable."""
 
 _NUMBER = re.compile(r"\d+")
 
 
 class SiblingFindings(Struct, frozen=True):
-    """What an audit of a sibling says.
+    """The results of a sibling's audit.
 
     Attributes:
-        findings: All that it found, whether it counts or not.
-        checks: What became of each rule.
+        findings: All findings, whether they count or not.
+        checks: The outcome of each rule.
     """
 
     findings: Sequence[Finding]
     checks: Sequence[Check]
 
     def could_judge(self, code: str) -> bool:
-        """Tell whether a rule or question could judge it."""
+        """Tell whether the rule or question of a code could judge the sibling."""
         return any(check.code == code and check.outcome in ("passed", "failed") for check in self.checks)
 
 
 def why_normal(
     finding: Finding, siblings: Sequence[SiblingFindings], losses: Sequence[Band], *, last_step: int | None = None
 ) -> str | None:
-    """Return why a finding is normal among healthy siblings, or None where it is not.
+    """Return why a finding is normal among healthy siblings, or None if it is not.
 
-    Nothing of sev0 or sev1 is, nor what files contradict or the clock alone says, nor a departure from the siblings themselves.
+    Findings of sev0 or sev1, contradictions between files, findings on time, and departures from the siblings are never normal.
 
     Args:
-        finding: What was found.
-        siblings: What was found in the healthy siblings, which are a yardstick.
+        finding: The finding.
+        siblings: Results of the healthy siblings that count.
         losses: Bands of the training loss and the held-out loss.
         last_step: The last step of the run.
     """
@@ -65,7 +65,7 @@ def why_normal(
 
 
 def _same(finding: Finding, others: Iterable[Finding], end: int) -> Finding | None:
-    """Return the finding of a sibling that is the same illness, as grave, of a comparable place, time and size."""
+    """Return a sibling's finding of the same illness with the same severity and comparable place, time and size."""
     return next(
         (
             other
@@ -81,7 +81,7 @@ def _same(finding: Finding, others: Iterable[Finding], end: int) -> Finding | No
 
 
 def _is_of_place(finding: Finding, other: Finding) -> bool:
-    """Tell whether half of a finding's places are places of another, but for the numbers of blocks and heads."""
+    """Tell whether half of a finding's places are places of another, ignoring the numbers of blocks and heads."""
     mine, theirs = _places(finding), _places(other)
     return 2 * len(mine & theirs) >= len(mine)
 
@@ -91,7 +91,7 @@ def _places(finding: Finding) -> set[str]:
 
 
 def _is_of_time(finding: Finding, other: Finding, end: int, *, short: float = 0.1) -> bool:
-    """Tell whether half of a finding's steps are steps of another; of one that is over within a share of the run any will do."""
+    """Tell whether half of a finding's steps are steps of another; for one shorter than `short` of the run, any time counts."""
     first, last = _span(finding, end)
     if last - first <= short * end:
         return True
@@ -105,7 +105,7 @@ def _span(finding: Finding, end: int) -> tuple[int, int]:
 
 
 def _is_of_size(finding: Finding, other: Finding) -> bool:
-    """Tell whether a value lies not much further beyond its limit than another; without a limit, whether they are as large."""
+    """Tell whether a value is not much further beyond its limit than another; without a limit, whether both are as large."""
     mine, theirs = (_excess(one) for one in (finding, other))
     if mine is None or theirs is None:
         return mine is theirs
@@ -128,12 +128,12 @@ def _sizes(findings: Sequence[Finding]) -> str:
 
 
 def _why_level(finding: Finding, losses: Sequence[Band], *, least_siblings: int = 2) -> str | None:
-    """Return that each loss is no higher than in the siblings where a finding of its course lies, None where that is not so.
+    """Return that each loss is no higher than in the siblings at the finding's steps, None if it is higher.
 
     Args:
-        finding: What was found.
+        finding: The finding.
         losses: Bands of the training loss and the held-out loss.
-        least_siblings: So many tell how far healthy runs lie apart; of fewer nobody knows.
+        least_siblings: Minimum number of siblings that show the spread of healthy runs.
     """
     if finding.code not in OF_THE_LOSS_COURSE or not losses:
         return None
@@ -145,10 +145,10 @@ def _why_level(finding: Finding, losses: Sequence[Band], *, least_siblings: int 
 
 
 def _is_no_higher(band: Band, finding: Finding) -> bool:
-    """Tell whether a loss is no higher than the highest of the siblings' from where a finding begins to the end.
+    """Tell whether a loss is no higher than the highest of the siblings', from a finding's first step to the end.
 
-    Neither is the level of any stretch, nor, while the finding lasts, the highest point. A finding without a first step is of
-    the end, the last quarter. The noise of a single point is let pass.
+    This must hold for the level of each segment and, while the finding lasts, for the highest point, within the noise of a single
+    point. A finding without a first step concerns the last quarter.
     """
     parts, points = band.stretches, band.columns
     since = int(parts.first[3 * len(parts.first) // 4]) if finding.first_step is None else finding.first_step

@@ -1,4 +1,4 @@
-"""Siblings from end to end: they are opened and audited, and a run is compared with those that are a yardstick."""
+"""Siblings from end to end: they are opened and audited, and a run is compared with those that count."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -32,17 +32,17 @@ from ckaudit.run.series import Floats, Mask, Steps
 from ckaudit.wording import first_names, plural
 
 MAX_NAMED = 3
-"""Siblings of one reason that a note names."""
+"""siblings named per reason in a note"""
 
 
 class OpenedSibling(Struct, frozen=True, eq=False):
-    """A run that was named as a sibling, as it was read.
+    """A run named as a sibling, after reading.
 
     Attributes:
-        name: As the user named it.
+        name: Name that the user gave.
         run: The run; None: it could not be read.
-        error: Why not.
-        path: Where it was read; None: it was in memory.
+        error: The reason.
+        path: Path of the run; None: it was in memory.
     """
 
     name: str
@@ -52,12 +52,12 @@ class OpenedSibling(Struct, frozen=True, eq=False):
 
 
 class JudgedSibling(Struct, frozen=True, eq=False):
-    """A sibling with what is said of it.
+    """A sibling with the results about it.
 
     Attributes:
-        reported: For the report.
-        run: The sibling up to where the run has come; None: it is no yardstick.
-        findings: What an audit of it found; None: it is no yardstick.
+        reported: Entry in the report.
+        run: The sibling, cut off at the last step of the run; None: it does not count.
+        findings: Results of its audit; None: it does not count.
     """
 
     reported: Sibling
@@ -68,7 +68,7 @@ class JudgedSibling(Struct, frozen=True, eq=False):
 def open_siblings(
     subjects: Sequence[Path | Run], *, import_options: ImportOptions = NO_IMPORT_OPTIONS, progress: Progress | None = None
 ) -> list[OpenedSibling]:
-    """Read runs that are named as siblings; one that cannot be read keeps its error, and stops no other."""
+    """Read runs named as siblings; a run that cannot be read keeps its error, without stopping the others."""
     opened = []
     for subject in subjects:
         if isinstance(subject, Run):
@@ -85,16 +85,16 @@ def open_siblings(
 def with_siblings(
     criteria: AcceptanceCriteria, siblings: Sequence[OpenedSibling], *, notes: Sequence[str] = ()
 ) -> AcceptanceCriteria:
-    """Return criteria that hold a run against its siblings too.
+    """Return criteria that also compare a run with its siblings.
 
     Args:
-        criteria: Policy and baseline. The siblings are judged by the same policy, and by no baseline.
+        criteria: Policy and baseline. The siblings are judged by the same policy, without the baseline.
         siblings: The siblings.
-        notes: What a reader must know of how they were found.
+        notes: Notes for the reader on how they were found.
     """
     alone = AcceptanceCriteria(policy=criteria.policy, today=criteria.today)
 
-    @lru_cache(maxsize=len(siblings))  # of many runs that have come equally far, each sibling is audited once
+    @lru_cache(maxsize=len(siblings))  # audited once per sibling and step, even for many runs of equal length
     def audited(number: int, until: int | None) -> tuple[Run, AppliedPolicy]:
         return _audited(siblings[number], until, alone)
 
@@ -119,7 +119,7 @@ def with_siblings(
 
 
 def _judged(sibling: OpenedSibling, run: Run, audited: Callable[[int | None], tuple[Run, AppliedPolicy]]) -> JudgedSibling:
-    """Return whether a sibling is a yardstick of a run, as it was where the run has come to."""
+    """Return whether a sibling counts for a run, in its state at the last step of the run."""
     if sibling.run is None:
         return JudgedSibling(Sibling(run=sibling.name, counts=False, why_not=f"not to be read: {sibling.error}"))
     axes = RunPair(RunSide(sibling.run), RunSide(run)).fair.axes
@@ -144,12 +144,12 @@ def _judged(sibling: OpenedSibling, run: Run, audited: Callable[[int | None], tu
 
 
 def _is_same(sibling: OpenedSibling, run: Run) -> bool:
-    """Tell whether a sibling is the very run that is judged, which a pattern of many runs may name too."""
+    """Tell whether a sibling is the judged run itself, which a pattern of many runs may match too."""
     return sibling.run is run or (sibling.path is not None and os.path.realpath(run.name) == os.path.realpath(sibling.path))
 
 
 def _audited(sibling: OpenedSibling, until: int | None, criteria: AcceptanceCriteria) -> tuple[Run, AppliedPolicy]:
-    """Return a sibling as it was at a step, and what an audit of that says."""
+    """Return a sibling in its state at a step, with the results of its audit."""
     if sibling.run is None:
         raise ValueError("what could not be read is not audited")
     known = _known(sibling.run, until)
@@ -162,7 +162,7 @@ def _known(run: Run, until: int | None) -> Run:
 
 
 def _until(axes: CommonAxis, run: Run) -> int | None:
-    """Return the step of a sibling that stands for the last one of a run; None: it did not come so far, or the run has none."""
+    """Return the step of a sibling that corresponds to the last one of a run; None if it ended earlier, or the run has none."""
     if run.last_step is None:
         return None
     until = int(axes.matching_steps(np.array([run.last_step]))[0])
@@ -170,7 +170,7 @@ def _until(axes: CommonAxis, run: Run) -> int | None:
 
 
 def compare_with_siblings(run: Run, siblings: Sequence[SiblingRun], bands: Sequence[Band]) -> SiblingComparison:
-    """Return where a run leaves the band of siblings that are a yardstick, and what became of each quantity."""
+    """Return where a run leaves the band of the siblings that count, and the outcome of each quantity."""
     tests = sum(len(band.stretches.first) for band in bands if not band.quantity.of_clock)
     left = list(band_departures(bands, tests=tests))
     findings = [*findings_of(left, run), *map(rate_finding, rate_departures(run, siblings))]
@@ -197,7 +197,7 @@ def _check(kind: ViolationKind, judged: Collection[str], findings: Sequence[Find
 
 
 def _notes(siblings: Sequence[Sibling]) -> Iterator[str]:
-    """Yield which siblings count, and for each reason which do not."""
+    """Yield which siblings count, and which do not, by reason."""
     counting = [sibling.run for sibling in siblings if sibling.counts]
     reasons: dict[str, list[str]] = {}
     for sibling in siblings:
@@ -211,18 +211,18 @@ def _notes(siblings: Sequence[Sibling]) -> Iterator[str]:
         yield f"none of the siblings is a yardstick: {'; '.join(excluded)}"
 
 
-# Where a learning rate leaves the course that all siblings share.
+# Learning rates that leave the schedule that all siblings share.
 class RateDeparture(Struct, frozen=True, kw_only=True):
-    """Where a learning rate is not what all siblings have.
+    """A learning rate that differs from that of all siblings.
 
     Attributes:
-        label: Which rate.
-        first: First step of it.
-        last: Last step of it.
+        label: Label of the rate.
+        first: First step of the difference.
+        last: Last step of the difference.
         own: The run's rate then.
-        theirs: What the siblings have.
-        siblings: How many they are.
-        may_follow_loss: Whether it was lowered in one piece, as a schedule does that waits for the loss to stand still.
+        theirs: Rate of the siblings.
+        siblings: Number of siblings.
+        may_follow_loss: Whether the rate was lowered in one step, as by a schedule that waits for the loss to stall.
     """
 
     label: str
@@ -237,15 +237,15 @@ class RateDeparture(Struct, frozen=True, kw_only=True):
 def rate_departures(
     run: Run, siblings: Sequence[SiblingRun], *, alike: float = 1e-3, min_departure: float = 0.01
 ) -> Iterator[RateDeparture]:
-    """Yield for each learning rate the first stretch in which the siblings agree and the run does not.
+    """Yield for each learning rate the first range of steps in which the siblings agree and the run differs.
 
-    Rates that follow the loss differ from sibling to sibling: once those do not agree, nothing is judged any more.
+    Rates that follow the loss differ between siblings: after their first disagreement nothing is judged.
 
     Args:
         run: The run.
         siblings: Its siblings.
-        alike: Relative difference up to which rates agree.
-        min_departure: Relative difference from which on the run's rate is another one.
+        alike: Maximum relative difference of equal rates.
+        min_departure: Minimum relative difference of a different rate.
     """
     own, theirs = learning_rate(run), [learning_rate(sibling.run) for sibling in siblings]
     for column, label in enumerate(own.labels):
@@ -282,7 +282,7 @@ def _first(
 
 
 def rate_finding(departure: RateDeparture) -> Finding:
-    """Return the finding of a learning rate that leaves the course which its siblings share."""
+    """Return the finding of a learning rate that leaves the schedule of its siblings."""
     whose = "its sibling" if departure.siblings == 1 else f"all {departure.siblings} siblings"
     when = (
         f"from step {departure.first} to {departure.last}" if departure.last > departure.first else f"at step {departure.first}"

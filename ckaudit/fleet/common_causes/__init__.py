@@ -1,8 +1,9 @@
-"""What ill runs have in common, far more often than chance would have it: a node, a commit, a setting, a moment, a step.
+"""Common causes: values that ill runs share far more often than by chance: a node, a commit, a setting, a time, a step.
 
-Every value of every fact is asked for every code (`shared_values`), and every step for every order of the data (`shared_steps`).
-A reported value is held against all of these questions (`odds`), then against those already reported: a setting that only goes
-along with a bad node is none, and one that the same runs have is named beside it, for no count can tell the two apart.
+Every value of every fact is tested for every code (`shared_values`), and every step for every order of the data (`shared_steps`).
+The p-value of a test is corrected for all of these questions (`odds`). Then the value is compared with those already reported. A
+setting that only correlates with a bad node is not reported. A setting of exactly the same runs is named beside it, because
+counts cannot tell the two apart.
 """
 
 from collections.abc import Sequence
@@ -17,14 +18,14 @@ from ckaudit.fleet.common_causes.sentences import told
 
 MAX_CAUSES = 20
 ALIKE = 0.8
-"""Two values that share so much of their runs, and explain each other, cannot be told apart."""
+"""Two values that share this part of their runs, and explain each other, cannot be told apart."""
 
 
 def common_causes(runs: Sequence[FleetRun]) -> list[CommonCause]:
-    """Return what ill runs share far more often than chance would have it, the least likely first.
+    """Return the values that ill runs share far more often than by chance, the least likely first.
 
-    A run that could not be audited, or in which nothing could be judged, is not counted; a copy of a run is no second witness;
-    and a value that all runs share says nothing.
+    A run that could not be audited, or in which nothing could be judged, does not count. Copies of a run count once. A value that
+    all runs share says nothing.
 
     Args:
         runs: The rows of a fleet, in any order.
@@ -47,12 +48,12 @@ def common_causes(runs: Sequence[FleetRun]) -> list[CommonCause]:
 
 
 def _strongest(one: Candidate) -> tuple[bool, float, float, int, str, str]:
-    """Return the key of the order: a step first, for the order of the data that it is of goes along with it."""
+    """Return the sort key: a step comes first, because the order of the data that it belongs to correlates with it."""
     return one.shared_step is None, one.adjusted, one.p, TELLING.index(one.field), one.name, one.value
 
 
 def _explained(one: Candidate, strata: Ints, asked: Asked) -> bool:
-    """Return whether ill runs share it no more often than by chance among runs alike in all that is reported already."""
+    """Return whether ill runs share a value no more often than by chance among runs with the same reported values."""
     ill, having = one.illness.ill & one.known, one.members & one.known
     rows = []
     for number in np.unique(strata[having]).tolist():
@@ -63,13 +64,13 @@ def _explained(one: Candidate, strata: Ints, asked: Asked) -> bool:
 
 
 def _says_the_same(one: Candidate, first: Candidate) -> bool:
-    """Return whether it is the first itself or its neighbour: of the thresholds, or windows, of a fact the best is reported."""
+    """Return whether a candidate is the first itself or similar: only the best threshold or window of a fact is reported."""
     of_one = one.name == first.name and one.illness.code == first.illness.code
     return one is first or (of_one and one.ranged and first.ranged)
 
 
 def _inseparable(one: Candidate, first: Candidate, asked: Asked) -> bool:
-    """Return whether the runs of both are so much the same that the first says no more than the other."""
+    """Return whether the runs of two candidates overlap so much that counts cannot tell them apart."""
     if one.illness.code != first.illness.code or _says_the_same(one, first):
         return False
     both, either = (one.members & first.members).sum(), (one.members | first.members).sum()

@@ -1,4 +1,4 @@
-"""All that is asked about a fleet, and what of it chance does not answer."""
+"""All questions about a fleet, and the answers that are unlikely by chance."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,26 +18,26 @@ from ckaudit.fleet.common_causes.shared_steps import (
 from ckaudit.fleet.common_causes.shared_values import Bools, Values
 
 MAX_CHANCE = 0.001
-"""One fleet in a thousand without a common cause may be told of one."""
+"""Accepted family-wise error: one fleet in a thousand without a common cause gets one reported."""
 TELLING: tuple[CommonField, ...] = ("step", "node", "device", "commit", "config", "start")
-"""Of values that the same runs have, the first is told, and the others beside it."""
+"""Order of fields: of values that the same runs have, the first is reported, with the others beside it."""
 
 
 class Candidate(NamedTuple):
-    """A value, or a step, that ill runs share too often for chance.
+    """A value or a step that ill runs share more often than by chance.
 
     Attributes:
-        field: Of what kind it is.
+        field: Kind of the fact.
         name: Name of the fact.
-        value: Its value in words.
-        illness: What those runs have.
-        members: The runs that have the value; of a step the ill ones that begin at it.
-        known: The runs whose value is known, among those that count.
+        value: Value in words.
+        illness: The illness of those runs.
+        members: The runs that have the value; for a step, the ill runs that begin at it.
+        known: The runs that count and whose value is known.
         hits: Ill runs among the members.
-        p: Chance by the test alone.
-        adjusted: The same after correction.
-        ranged: Whether it is a threshold or a window, which has neighbours that say nearly the same.
-        shared_step: The step behind it, where it is one.
+        p: p-value of the test.
+        adjusted: p-value after correction.
+        ranged: Whether it is a threshold or a window, which has neighbours that are nearly the same.
+        shared_step: The step, if the candidate is one.
     """
 
     field: CommonField
@@ -53,13 +53,13 @@ class Candidate(NamedTuple):
     shared_step: SharedStep | None = None
 
     def table(self) -> tuple[int, int, int, int]:
-        """Return ill runs with the value, all with it, ill ones without, all without."""
+        """Return counts: ill runs with the value, all with it, ill runs without it, all without it."""
         ill, having = self.illness.ill & self.known, self.members & self.known
         return self.hits, int(having.sum()), int((ill & ~having).sum()), int((self.known & ~having).sum())
 
 
 class Asked:
-    """All questions of a fleet, and the correction that each field's questions share."""
+    """All questions about a fleet, and the correction that the questions of each field share."""
 
     def __init__(self, runs: Sequence[FleetRun]) -> None:
         self.ill = illnesses(runs)
@@ -93,7 +93,7 @@ class Asked:
                 self.which.setdefault(field, []).append((illness, chosen[own]))
 
     def _different(self, fair: Bools, fields: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return the questions that part the runs in different ways, the most telling of those that part them alike."""
+        """Return the questions that split the runs differently; of those that split them alike, the most informative one."""
         having, total = self.values.having(fair), self.values.known_of(fair)
         able = np.flatnonzero((having >= MIN_HITS) & (having < total))
         able = able[np.argsort(fields[able], kind="stable")]
@@ -103,13 +103,13 @@ class Asked:
         return chosen, having[chosen], total[chosen]
 
     def adjusted(self, field: CommonField, p: Floats) -> Floats:
-        """Return p after correction: each kind of question has an equal part of the chance, as some ask a thousand times more."""
+        """Return corrected p-values: fields share the error equally, because some have a thousand times more questions."""
         reached = self.corrections[field](p) if field in self.corrections else np.zeros_like(p)
         return np.minimum(1.0, self.fields * (reached + len(self.only) * p * (field == "step")))
 
 
 def candidates(asked: Asked) -> list[Candidate]:
-    """Return what ill runs share too often for chance, after correction for all that was asked."""
+    """Return the values that ill runs share more often than by chance, after correction for all questions."""
     accepted = list(_step_candidates(asked))
     for field, which in asked.which.items():
         for table, (illness, questions) in zip(asked.tables[field], which, strict=True):
@@ -139,7 +139,7 @@ def _candidate(asked: Asked, illness: Illness, number: int, hits: int, chances: 
 
 
 def _worth_a_test(tables: Tables) -> Ints:
-    """Return the tables with more hits than chance deals on average, and so many that the tail may be small enough."""
+    """Return the tables with more hits than expected by chance, and enough for a small p-value."""
     some = np.flatnonzero((tables.hits >= MIN_HITS) & (tables.hits * tables.total > tables.ill * tables.having))
     if not some.size:
         return some

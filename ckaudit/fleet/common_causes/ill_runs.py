@@ -1,4 +1,4 @@
-"""Who is ill of what, since which step, and beside which runs that counts: those in which as much could be judged."""
+"""Illnesses of a fleet: the runs with each code, their first steps, and the runs in which as much could be judged."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from ckaudit.fleet.common_causes.shared_values import Bools
 
 NOT_JUDGED = ("not_judged", "not_applicable", "disabled")
 MIN_JUDGED_SHARE = 0.9
-"""A vital check belongs to an illness where so many of the runs that have it could judge the check."""
+"""A vital check belongs to an illness if this share of its runs could judge the check."""
 
 
 class Illness(NamedTuple):
@@ -20,9 +20,9 @@ class Illness(NamedTuple):
     Attributes:
         code: Code of the finding.
         name: The illness in words_with_underscores.
-        ill: Which runs have it.
-        fair: Which runs it is counted among.
-        since: Its first step by run; -1 where it has none.
+        ill: Which runs have the illness.
+        fair: Which runs it is compared with.
+        since: First step by run; -1 if there is none.
     """
 
     code: str
@@ -33,7 +33,7 @@ class Illness(NamedTuple):
 
 
 def comparable(runs: Sequence[FleetRun]) -> list[FleetRun]:
-    """Return the runs that can be counted: audited, with anything judged, and each once; a copy of a run is no second witness."""
+    """Return the runs that count: audited, with anything judged, and copies of a run only once."""
     audited = (run for run in runs if run.status == "audited" and (run.findings or run.judged != "nothing"))
     seen: set[object] = set()
     distinct = []
@@ -46,14 +46,14 @@ def comparable(runs: Sequence[FleetRun]) -> list[FleetRun]:
 
 
 def _itself(run: FleetRun) -> object:
-    """Return what two copies of one run have in common and two runs do not; None where too little is known of it."""
+    """Return a key that copies of a run share and different runs do not; None if too little is known."""
     if run.loss is None or len(run.loss.values) < 3:
         return None
     return tuple(run.facts.items()), tuple(run.loss.steps), tuple(run.loss.values), tuple(run.state.items()), len(run.findings)
 
 
 def illnesses(runs: Sequence[FleetRun]) -> list[Illness]:
-    """Return each code that enough runs have and not all; notes are no illness."""
+    """Return each code that enough runs have, but not all; notes do not count."""
     since: dict[str, dict[int, int]] = {}
     names = {}
     for place, run in enumerate(runs):

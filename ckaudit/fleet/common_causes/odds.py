@@ -1,9 +1,9 @@
-"""The odds against chance: Fisher's exact test, one-sided, alone and in strata, and its correction for many questions.
+"""Statistical tests: Fisher's exact test, one-sided, alone and stratified, and its correction for many questions.
 
-The correction bounds the chance of a single false word about a fleet (the family-wise error), not the share of false words among
-all: each word sends somebody to a node, and one in twenty sent in vain is one too many. It is Bonferroni's with the values that a
-discrete test can take (Westfall and Wolfinger 1997, The American Statistician 51:3), which holds whatever the questions have to
-do with each other: a value that three runs have cannot reach a small p at all, and costs nothing.
+The correction bounds the probability of any false report about a fleet (the family-wise error), not the share of false reports:
+each report sends somebody to a node, and one in twenty in vain is too many. It is Bonferroni's with the values that a discrete
+test can take (Westfall and Wolfinger 1997, The American Statistician 51:3), and holds whatever the dependence between questions.
+A value that three runs have cannot reach a small p, and costs nothing.
 """
 
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 MIN_HITS = 3
-"""Ill runs that must share a value before it is spoken of."""
+"""Minimum number of ill runs that share a reported value."""
 SMALL = 64
-"""Up to so many runs the values that a test can take are counted out; beyond, they lie close enough to take any."""
+"""Number of runs up to which all values of a test are enumerated; beyond, they are so dense that any p is assumed possible."""
 LEAST = 1e-300
 
 
 class Tables(NamedTuple):
-    """Two-by-two tables side by side, one question each."""
+    """Two-by-two tables as columns, one table per question."""
 
     hits: Ints
     ill: Ints
@@ -32,7 +32,7 @@ class Tables(NamedTuple):
     total: Ints
 
     def where(self, chosen: NDArray[np.bool_] | Ints) -> "Tables":
-        """Return some of them."""
+        """Return a selection of the tables."""
         return Tables(*(column[chosen] for column in self))
 
 
@@ -46,7 +46,7 @@ def log_factorials(largest: int) -> Floats:
 
 
 def log_chance(tables: Tables, logs: Floats) -> Floats:
-    """Return the logarithm of the chance of exactly so many hits (hypergeometric)."""
+    """Return the logarithm of the probability of exactly this number of hits (hypergeometric)."""
     hits, ill, having, total = tables
     ways = logs[ill] - logs[hits] - logs[ill - hits] + logs[total - ill] - logs[having - hits]
     chance: Floats = ways - logs[total - ill - having + hits] - (logs[total] - logs[having] - logs[total - having])
@@ -54,7 +54,7 @@ def log_chance(tables: Tables, logs: Floats) -> Floats:
 
 
 def upper_tail(tables: Tables) -> Floats:
-    """Return the chance of so many hits or more where illness has nothing to do with the value: Fisher's exact test.
+    """Return the probability of as many hits or more if illness and value are independent: Fisher's exact test.
 
     >>> upper_tail(Tables(*(np.array([count]) for count in (3, 3, 3, 10)))).round(6).tolist()
     [0.008333]
@@ -83,7 +83,7 @@ def _tail_beyond_the_average(tables: Tables) -> Floats:
 
 
 def stratified_tail(strata: Tables) -> float:
-    """Return the same for all hits together where chance deals within each stratum alone: the exact test for odds in common."""
+    """Return the upper tail of the total hits if each stratum is independent: the exact test for a common odds ratio."""
     logs = log_factorials(int(strata.total.max(initial=0)))
     spread = [_distribution(ill, having, total, logs) for _, ill, having, total in zip(*strata, strict=True)]
     lowest = int(np.maximum(0, strata.ill + strata.having - strata.total).sum())
@@ -97,7 +97,7 @@ def _distribution(ill: int, having: int, total: int, logs: Floats) -> Floats:
 
 
 class Correction:
-    """The chance that any question of a family reaches some p where nothing is shared."""
+    """The probability that any question of a family reaches some p under the null hypothesis."""
 
     def __init__(self, asked: Tables) -> None:
         counts = np.stack([asked.ill, asked.having, asked.total]) if asked.hits.size else np.zeros((3, 0), np.int64)
@@ -107,13 +107,13 @@ class Correction:
         self.values, self.reached = _values_taken(alike[:, small], times[small])
 
     def __call__(self, p: Floats) -> Floats:
-        """Return an upper bound of that chance for each p."""
+        """Return an upper bound of that probability for each p."""
         place = np.searchsorted(self.values, np.asarray(p) * (1 + 1e-9), side="right")
         return self.any_value * np.asarray(p) + self.reached[place]
 
 
 def _values_taken(counts: Ints, times: Ints) -> tuple[Floats, Floats]:
-    """Return every p that a test can take, and how far all tests together have come at it."""
+    """Return every p that a test can take, sorted, and the summed probability of all tests up to it."""
     hits = np.repeat(np.arange(SMALL + 1)[:, None], counts.shape[1], axis=1)
     ill, having, total = (np.broadcast_to(row, hits.shape) for row in counts)
     possible = (hits <= np.minimum(ill, having)) & (hits >= ill + having - total) & (hits >= MIN_HITS)
@@ -129,7 +129,7 @@ def _values_taken(counts: Ints, times: Ints) -> tuple[Floats, Floats]:
 
 
 def binomial_tail(hits: int, of: int, share: float) -> float:
-    """Return the chance of `hits` or more of `of` where each has the chance `share`.
+    """Return the probability of `hits` or more out of `of` if each has probability `share`.
 
     >>> round(binomial_tail(3, 3, 0.5), 6)
     0.125
@@ -143,7 +143,7 @@ def binomial_tail(hits: int, of: int, share: float) -> float:
 
 
 def in_words(p: float) -> str:
-    """Return a chance as one in how many.
+    """Return a probability as "one in N".
 
     >>> in_words(0.0004), in_words(3.1e-8), in_words(1e-30)
     ('one in 2,500', 'one in 32 million', 'less than one in a billion')

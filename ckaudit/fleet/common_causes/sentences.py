@@ -1,4 +1,4 @@
-"""A common cause in words: who has it, who else, how likely by chance, and what counting cannot tell from it."""
+"""A common cause in words: the runs with it, the others, the probability by chance, and indistinguishable values."""
 
 from collections.abc import Sequence
 
@@ -21,11 +21,11 @@ def told(
     """Return a common cause with its sentence.
 
     Args:
-        first: What is told.
-        beside: What counting cannot tell from it.
+        first: The reported candidate.
+        beside: Candidates that counts cannot tell from it.
         codes: Other findings that the same value explains.
         runs: The runs that count.
-        asked: All that was asked.
+        asked: All questions of the fleet.
     """
     shared = first.shared_step
     counts = first.table() if shared is None else _of_step(shared, asked.orders)
@@ -63,7 +63,7 @@ def _of_value_in_words(first: Candidate, counts: Counts) -> str:
 
 
 def _since(first: Candidate) -> str:
-    """Return a sentence on the step at which most of the ill runs begin, empty where they share none."""
+    """Return a sentence on the step at which most of the ill runs begin; empty if they share none."""
     since = first.illness.since[first.members & first.illness.ill]
     steps, counts = np.unique(since[since >= 0], return_counts=True)
     if not counts.size or counts.max() < max(2, MIN_SHARE_OF_STEP * since.size):
@@ -72,7 +72,7 @@ def _since(first: Candidate) -> str:
 
 
 def _of_step(shared: SharedStep, order: Orders) -> Counts:
-    """Return who begins at the step, of all runs with its order of the data and of all with others."""
+    """Return how many runs begin at the step, among those with its order of the data and among the others."""
     known = shared.illness.fair & (order.of >= 0)
     begins, own = shared.illness.ill & known & (shared.illness.since == shared.step), order.of == shared.order
     return tuple(int(part.sum()) for part in (begins & own, known & own, begins & ~own, known & ~own))  # type: ignore[return-value]
@@ -98,7 +98,7 @@ def _beside(first: Candidate, beside: Sequence[Candidate], asked: Asked) -> str:
 
 
 def _first_commit(first: Candidate, runs: Sequence[FleetRun]) -> str:
-    """Return a sentence on the commit that a window of starts begins with, where no run before had it."""
+    """Return a sentence on the commit at the start of a time window, if no earlier run had it."""
     if first.field != "start":
         return ""
     dated = sorted((float(run.facts["start"]), place) for place, run in enumerate(runs) if first.known[place])

@@ -1,4 +1,4 @@
-"""Runs of one data order that fall ill at the same step: what they were fed there is the suspect."""
+"""Runs with one order of the data that fall ill at the same step: their batch at that step is the suspect."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -11,26 +11,27 @@ from ckaudit.fleet.common_causes.odds import MIN_HITS, Ints, Tables, binomial_ta
 from ckaudit.fleet.common_causes.shared_values import Bools
 
 ROUND = 10
-"""Checkpoints, evaluations and windows of rules end at such steps, whatever the data."""
+"""Checkpoints, evaluations and windows of rules end at multiples of this, whatever the data."""
 APART, APART_IF_PLAIN = 0.001, 0.05
-"""How unlikely it must be that others who are ill of it begin there as often; the second for a step that is not round."""
+"""Maximum probability that ill runs with other data begin at the step as often; the second value is for a step that is not
+round."""
 OF_DATA = ("data", "batch_size", "train_batch", "per_device_batch", "sequence_length", "seq_len", "shuffle", "world_size")
-"""Parts of the names of facts that decide, with the seed, which batch a step gets."""
+"""Parts of the names of facts that, with the seed, decide the batch of a step."""
 SUDDEN = ("NUM001", "LOSS001")
-"""What begins at the step at which it happens; other rules may begin where a window of theirs ends, in every run alike."""
+"""Codes that begin at the step of their event; findings of other rules may begin where a window ends, in every run alike."""
 EARLY = 0.05
-"""Part of the longest run in which something may begin at one step because it could not be told before."""
+"""Share of the longest run within which findings may begin at one step because the rules cannot judge earlier."""
 MANY_CELLS = 16
-"""Steps that a step must be one of, before it is no wonder that two runs have it in common."""
+"""Minimum number of possible steps for a common step to be remarkable."""
 
 
 class Orders(NamedTuple):
-    """The orders of the data, by what identifies them, and the order of each run.
+    """The orders of the data, by their identifying fact, and the order of each run.
 
     Attributes:
-        fact: Name of the fact, or of those that stand for it.
-        names: What the orders are called.
-        of: Number of the order by run, -1 where it is not known.
+        fact: Name of the fact, or of the facts used instead.
+        names: Names of the orders.
+        of: Index of the order by run; -1 if not known.
     """
 
     fact: str
@@ -39,14 +40,14 @@ class Orders(NamedTuple):
 
 
 class SharedStep(NamedTuple):
-    """One question about a step: who begins there, in one order of the data and in the others.
+    """One question about a step: which runs begin there, with one order of the data and with others.
 
     Attributes:
-        illness: Of what.
-        order: Number of the order.
+        illness: The illness.
+        order: Index of the order.
         step: The step.
         runs: The ill runs of that order that begin there.
-        chance: Chance of so many by itself; None: that of the table.
+        chance: Probability of this number by itself; None: use that of the table.
     """
 
     illness: Illness
@@ -57,7 +58,7 @@ class SharedStep(NamedTuple):
 
 
 def orders(runs: Sequence[FleetRun]) -> Orders:
-    """Return the order of the data of each run: as its batches tell, else as the seed and the facts of the data decide it."""
+    """Return the order of the data of each run: from its batches, else from the seed and the facts of the data."""
     hashed = [run.facts.get("data_order") for run in runs]
     fact = "data_order"
     if not any(hashed):
@@ -78,7 +79,7 @@ def _decided_by(facts: Mapping[str, str]) -> str | None:
 
 
 def asked_of_steps(runs: Sequence[FleetRun], ill: Sequence[Illness], order: Orders) -> tuple[Tables, list[SharedStep]]:
-    """Return a table for each step that enough runs of a code begin at and each order, and what stands behind those with hits."""
+    """Return a table for each step with enough runs of a code and each order, and the questions behind those with hits."""
     last = np.array([-1 if run.last_step is None else run.last_step for run in runs], np.int64)
     rows: list[tuple[int, int, int, int]] = []
     behind = []
@@ -97,7 +98,7 @@ def asked_of_steps(runs: Sequence[FleetRun], ill: Sequence[Illness], order: Orde
 
 
 def begins_elsewhere_with_other_data(shared: SharedStep, order: Orders) -> bool:
-    """Return whether runs of other orders begin elsewhere: what begins at one step in all of them is no matter of the data."""
+    """Return whether runs with other orders begin elsewhere: a step that all orders share is not caused by the data."""
     ill = shared.illness.ill & shared.illness.fair & (order.of >= 0) & (shared.illness.since >= 0)
     same = ill & (order.of == shared.order)
     plain = shared.step % ROUND != 0 and shared.step > MANY_CELLS
@@ -109,11 +110,11 @@ def begins_elsewhere_with_other_data(shared: SharedStep, order: Orders) -> bool:
 
 
 def shared_steps_of_only_order(runs: Sequence[FleetRun], ill: Sequence[Illness], order: Orders) -> Iterator[SharedStep]:
-    """Yield steps that runs share where all have one order of the data, so that there is no other to compare with.
+    """Yield steps that runs share if all have one order of the data, so that there is no other to compare with.
 
-    What begins at a step by itself (the first that a rule can judge, an evaluation, the end of the warm-up) must not be taken for
-    the data. So only what happens suddenly is looked at, at steps that are not early, not round and no number of the
-    configuration; and chance is asked whether so many meet there, strewn as the others are.
+    Some steps are special by themselves: the first that a rule can judge, an evaluation, the end of the warm-up. They must not be
+    blamed on the data. So only sudden findings count, at steps that are not early, not round and no number of the configuration,
+    and only if it is unlikely that as many begin there given the spread of the others.
     """
     known = order.of[order.of >= 0]
     if known.size < MIN_HITS or np.bincount(known).max() < known.size:
@@ -133,7 +134,7 @@ def shared_steps_of_only_order(runs: Sequence[FleetRun], ill: Sequence[Illness],
 
 
 def _chance_of_meeting(since: Ints, step: int, runs: Sequence[FleetRun]) -> float:
-    """Return an upper bound of the chance that so many begin at any one step, strewn as the others are around this one."""
+    """Return an upper bound of the probability that as many runs begin at any one step, given the spread of the others."""
     others = np.sort(since[since != step])
     apart = np.unique(np.diff(np.unique(since)))
     cell = max(1, int(np.gcd.reduce(apart))) if apart.size else 1

@@ -1,4 +1,4 @@
-"""What runs can have in common: every value of every fact, thresholds of numbers, and windows of the time they were started."""
+"""Values that runs can share: every value of every fact, thresholds of numbers, and windows of start time."""
 
 import re
 from collections import Counter
@@ -17,15 +17,16 @@ Bools = NDArray[np.bool_]
 Range = Literal["is", "at least", "at most", "between"]
 
 MAX_CUTS = 24
-"""Thresholds tried of one number, in both directions."""
+"""Maximum number of thresholds of one number, in both directions."""
 MAX_GAPS, MAX_COMMITS, MAX_SHARES = 32, 16, 16
-"""Borders tried of the starts: the longest pauses between two, the first runs of commits, and even shares of all runs."""
+"""Maximum number of window borders: the longest pauses between two starts, the first runs of commits, and quantiles of the
+runs."""
 NO_CAUSE = ("name", "sessions")
-"""Facts that are no cause: what a run is called, how often it was resumed."""
+"""Facts that are no cause: the name of a run, the number of its sessions."""
 ONE_DEVICE = "node and device"
-"""Fact that is made of two: a device is counted within its node."""
+"""A fact combined from two: a device is counted within its node."""
 NUMBERED = re.compile(r"(^|[._-])(seed|port|pid|rank|id|jobid|job|uuid|hash|commit|version|index|revision)$", re.IGNORECASE)
-"""Numbers that only name something: more or less of them means nothing."""
+"""Names of numbers that are identifiers: more or less of them means nothing."""
 FIELDS: Mapping[str, CommonField] = {
     "git.commit": "commit",
     "node": "node",
@@ -37,14 +38,14 @@ SEVERAL = re.compile(r"\s*[,;]\s*")
 
 
 class Question(NamedTuple):
-    """What runs may share: values of one fact from one level up to another.
+    """A question: whether runs share values of one fact, from one level up to another.
 
     Attributes:
-        field: Of what kind it is.
+        field: Kind of the fact.
         fact: Name of the fact.
-        low: First of its levels.
-        high: First level beyond.
-        kind: How the levels are meant.
+        low: First level.
+        high: End of the levels, exclusive.
+        kind: Meaning of the levels.
     """
 
     field: CommonField
@@ -55,7 +56,7 @@ class Question(NamedTuple):
 
 
 class Values:
-    """Every fact of every run, as numbered levels, and what can be asked of them."""
+    """Every fact of every run, as numbered levels, and the questions about them."""
 
     def __init__(self, runs: Sequence[FleetRun]) -> None:
         self.count = len(runs)
@@ -117,18 +118,18 @@ class Values:
         ]
 
     def having(self, chosen: Bools) -> Ints:
-        """Return the number of chosen runs that each question holds of."""
+        """Return the number of chosen runs for which each question holds."""
         counts_by_level = np.bincount(self.level[chosen[self.run]], minlength=len(self.levels))
         upto = np.concatenate([[0], np.cumsum(counts_by_level)])
         counts: Ints = upto[self.high] - upto[self.low]
         return counts
 
     def known_of(self, chosen: Bools) -> Ints:
-        """Return the number of chosen runs that have an answer to each question."""
+        """Return the number of chosen runs for which the fact of each question is known."""
         return (self.known @ chosen.astype(np.int64))[self.fact_of] if self.fact_of.size else np.zeros(0, np.int64)
 
     def marks(self, chosen: Bools) -> Ints:
-        """Return a number per question that is the same where it holds of the same runs among the chosen."""
+        """Return a number per question, equal for questions that hold for the same chosen runs."""
         weights = np.random.default_rng(0).integers(1, 2**30, (2, self.count))
         columns = []
         for weight in weights:
@@ -139,7 +140,7 @@ class Values:
         return marks
 
     def alike(self, members: Bools, known: Bools) -> Iterator[tuple[str, str]]:
-        """Yield fact and value of each question that holds of exactly these of the known runs; a threshold only once a fact."""
+        """Yield fact and value of each question that holds for exactly these of the known runs; only one threshold per fact."""
         if not self.questions:
             return
         weights = np.random.default_rng(1).integers(1, 2**40, self.count)
@@ -153,13 +154,13 @@ class Values:
             ranged.add(question.fact)
 
     def members(self, question: int) -> Bools:
-        """Return the runs of which it holds."""
+        """Return the runs for which a question holds."""
         is_member = np.zeros(self.count, bool)
         is_member[self.run[(self.level >= self.low[question]) & (self.level < self.high[question])]] = True
         return is_member
 
     def shown(self, question: int) -> str:
-        """Return the value in words.
+        """Return the value of a question in words.
 
         Example: `0.01`, `>= 0.01`, `2026-03-01 10:00 to 2026-03-01 14:30 UTC`.
         """
@@ -171,7 +172,7 @@ class Values:
 
 
 def field_of(name: str) -> CommonField:
-    """Return the kind of a fact; whatever has no kind of its own counts as configuration.
+    """Return the kind of a fact; a fact without its own kind counts as configuration.
 
     >>> field_of("git.commit"), field_of("config.lr"), field_of("seed")
     ('commit', 'config', 'config')
@@ -192,7 +193,7 @@ def moment(unix: str) -> str:
 
 
 def _facts(runs: Sequence[FleetRun]) -> dict[str, dict[int, str]]:
-    """Return each fact with its value by run; none that all runs share or that names one run alone."""
+    """Return each fact with its value by run, without facts that are no cause or have one value in all runs."""
     values_by_fact: dict[str, dict[int, str]] = {}
     for place, run in enumerate(runs):
         for name, text in run.facts.items():
@@ -204,21 +205,21 @@ def _facts(runs: Sequence[FleetRun]) -> dict[str, dict[int, str]]:
 
 
 def _several(texts: Mapping[int, str]) -> tuple[list[int], list[str]]:
-    """Return runs and words side by side, where a text may name several things: the nodes that a run was spread over."""
+    """Return runs and words in parallel; a text may name several things, such as the nodes of a run."""
     split = {text: sorted(filter(None, set(SEVERAL.split(text)))) for text in set(texts.values())}
     pairs = [(run, word) for run, text in texts.items() for word in split[text]]
     return [run for run, _ in pairs], [word for _, word in pairs]
 
 
 def _levels(words: Collection[str], names: Sequence[str]) -> tuple[Ints, Ints]:
-    """Return the place of each word among the names, and how often each name is there."""
+    """Return the index of each word in the names, and how often each name occurs."""
     number = {word: place for place, word in enumerate(names)}
     levels = np.fromiter(map(number.__getitem__, words), np.int64, len(words))
     return levels, np.bincount(levels, minlength=len(names))
 
 
 def _numbers(texts: Iterable[str]) -> dict[str, float]:
-    """Return the numbers that texts are; nothing where one is no number, or where all are the same few."""
+    """Return the numbers that texts represent; empty if one is no number, or if there are fewer than three."""
     numbers = {}
     for text in texts:
         try:
@@ -229,7 +230,7 @@ def _numbers(texts: Iterable[str]) -> dict[str, float]:
 
 
 def _cuts(numbers: NDArray[np.float64], having: Ints) -> Iterator[int]:
-    """Yield before which levels a number is cut: each one, or so many even shares of the runs."""
+    """Yield the levels before which a number is cut: each one, or at quantiles of the runs."""
     below = np.cumsum(having)
     rising = np.flatnonzero(np.diff(numbers) > 0) + 1
     fair = rising[(below[rising - 1] >= MIN_HITS) & (below[-1] - below[rising - 1] >= MIN_HITS)]
@@ -240,7 +241,7 @@ def _cuts(numbers: NDArray[np.float64], having: Ints) -> Iterator[int]:
 
 
 def _first_of_each(dated: Iterable[tuple[int, str | None]]) -> list[int]:
-    """Return the starts at which a commit runs for the first time; of many commits, those that most runs have."""
+    """Return the starts at which a commit runs for the first time; of many commits, those with most runs."""
     first: dict[str, int] = {}
     times = Counter[str]()
     for at, commit in sorted((at, commit) for at, commit in dated if commit is not None):
@@ -250,7 +251,7 @@ def _first_of_each(dated: Iterable[tuple[int, str | None]]) -> list[int]:
 
 
 def _borders(starts: NDArray[np.float64], commits: Sequence[int]) -> list[int]:
-    """Return before which starts a window may begin or end."""
+    """Return the starts before which a window may begin or end."""
     gaps = np.diff(starts)
     longest = np.argsort(-gaps, kind="stable")[:MAX_GAPS] + 1
     even = (len(starts) * np.arange(1, MAX_SHARES) // MAX_SHARES).astype(np.int64)

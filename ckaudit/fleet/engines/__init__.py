@@ -1,4 +1,4 @@
-"""Where the work of a fleet is done: on this machine, or on a cluster that somebody else runs."""
+"""Where a fleet is audited: in local processes, or on a cluster."""
 
 from collections.abc import Iterable, Iterator
 from typing import Protocol
@@ -9,19 +9,19 @@ from ckaudit.fleet.source import RunSource
 
 
 class Engine(Protocol):
-    """What audits sources somewhere; `audit_run.audit_run` is the work, and does not raise.
+    """Audits sources, locally or on a cluster, by `audit_run.audit_run`, which does not raise.
 
     Attributes:
-        workers: How many sources are audited at once, as far as it is known.
+        workers: Number of sources audited in parallel, if known.
     """
 
     workers: int
 
     def results(self, sources: Iterable[RunSource]) -> Iterator[list[FleetRun]]:
-        """Yield the rows of each source once, in any order, as they come.
+        """Yield the rows of each source once, in the order of completion.
 
-        A source whose worker is lost is tried once more, where nothing else can be the reason; one whose worker is lost again
-        is told by `audit_run.failed`.
+        If a worker is lost, its source is tried once more, so that no other source can be the cause. After a second loss it gets
+        the row of `audit_run.failed`.
         """
 
 
@@ -29,13 +29,13 @@ def engine_at(address: str = "", *, workers: int | None = None, seconds: float |
     """Return the engine at an address.
 
     Args:
-        address: dask://HOST:PORT or ray://HOST:PORT; empty: the processes of this machine.
-        workers: Of this machine; None: as many as this process may use cores.
-        seconds: A source that takes longer is given up; None: none is.
+        address: dask://HOST:PORT or ray://HOST:PORT; empty: local processes.
+        workers: Number of local processes; None: as many as this process may use cores.
+        seconds: Time-out per source; None: no limit.
 
     Raises:
-        ModuleNotFoundError: Where the library of that engine is not installed.
-        UsageError: Where the address is of another kind, nobody answers there, or a cluster is to watch the time.
+        ModuleNotFoundError: If the library of that engine is not installed.
+        UsageError: If the address is of another kind, no server answers there, or `seconds` is given for a cluster.
     """
     kind, _, place = address.partition("://")
     if not address:

@@ -1,4 +1,4 @@
-"""What engines of clusters have in common: nobody answers, a worker has another version, the cluster is gone."""
+"""Shared code of cluster engines: checks of connection and versions, and errors of a lost cluster."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -10,16 +10,16 @@ from ckaudit.errors import CkauditError, UsageError
 CONNECT_SECONDS = 20
 
 AHEAD = 4
-"""Sources handed out for each worker, so that none waits while rows are on their way."""
+"""Sources submitted per worker, so that none waits while rows are transferred."""
 
 
 def version_here() -> str:
-    """Return the version of ckaudit in the process that asks."""
+    """Return the version of ckaudit in this process."""
     return __version__
 
 
 def check_versions(versions: Iterable[str]) -> None:
-    """Raise `UsageError` where a worker has no ckaudit, or another version: one fleet is judged by one set of rules."""
+    """Raise `UsageError` if a worker has no ckaudit, or another version: one set of rules must judge a fleet."""
     for version in versions:
         if version != __version__:
             what = f"ckaudit {version}" if version else "no ckaudit"
@@ -30,10 +30,10 @@ def check_versions(versions: Iterable[str]) -> None:
 
 @contextmanager
 def cluster_errors(name: str) -> Iterator[None]:
-    """Name a cluster that is gone, and what helps, in its errors; what was audited until then is in the data set.
+    """Turn errors of a lost cluster into one with its name and a remedy; rows audited so far are in the data set.
 
     Raises:
-        CkauditError: In place of what the cluster's library raises.
+        CkauditError: In place of the exceptions of the cluster's library.
     """
     try:
         yield
@@ -47,7 +47,7 @@ def cluster_errors(name: str) -> Iterator[None]:
 
 
 def must_answer(address: str) -> None:
-    """Raise `OSError` where nobody listens: the libraries themselves would try for up to minutes."""
+    """Raise `OSError` if no server listens: the libraries themselves would try for up to minutes."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal():
         with create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS):

@@ -1,4 +1,4 @@
-"""The workers of a Dask cluster that somebody runs: its scheduler hands out the runs, and tries again where a worker is lost."""
+"""An engine on a Dask cluster: its scheduler distributes the runs, and retries after a worker is lost."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -21,7 +21,7 @@ class DaskEngine:
     """A Dask cluster.
 
     Attributes:
-        workers: How many runs its workers audit at once, all together.
+        workers: Number of runs that all its workers audit in parallel.
     """
 
     def __init__(self, address: str, *, work: Work = work) -> None:
@@ -29,11 +29,11 @@ class DaskEngine:
 
         Args:
             address: Host and port of the scheduler.
-            work: What is done with a source.
+            work: Called with each source.
 
         Raises:
-            ModuleNotFoundError: Where Dask is not installed.
-            UsageError: Where nobody answers, no worker is there, or workers have another version of ckaudit.
+            ModuleNotFoundError: If Dask is not installed.
+            UsageError: If the scheduler does not answer, there is no worker, or workers have another version of ckaudit.
         """
         with needed("--engine dask://", "dask"):
             from distributed import Client
@@ -52,7 +52,7 @@ class DaskEngine:
         check_versions(_versions(self._client))
 
     def results(self, sources: Iterable[RunSource]) -> Iterator[list[FleetRun]]:
-        """Yield the rows of each source as they come; where a worker is lost, the cluster gives its sources to another."""
+        """Yield the rows of each source as they complete; if a worker is lost, the cluster gives its sources to another."""
         from distributed import as_completed
 
         waiting = iter(sources)
@@ -65,7 +65,7 @@ class DaskEngine:
                     new = self._submit(following)
                     handed_out[new] = following
                     done.add(new)
-                # Not by its status: that is lost again with the worker of rows that have arrived.
+                # The status is no test: it is lost again with the worker of rows that have arrived.
                 yield rows if isinstance(rows, list) else _lost(future, source)
 
     def _submit(self, source: RunSource) -> object:
@@ -73,7 +73,7 @@ class DaskEngine:
 
 
 def within_worker(work: Work, source: RunSource) -> list[FleetRun]:
-    """Audit a source within the memory that its worker has for each of its threads."""
+    """Audit a source within the memory that its worker has per thread."""
     from distributed import get_worker
 
     from ckaudit.fleet.engines.preload import forget_garbage
@@ -86,7 +86,7 @@ def within_worker(work: Work, source: RunSource) -> list[FleetRun]:
 
 
 def _lost(future: "Future", source: RunSource) -> list[FleetRun]:
-    """Return the row of a source with which workers were lost again and again, or raise what happened instead."""
+    """Return the row of a source whose workers were lost repeatedly, or raise the error of another failure."""
     from distributed import KilledWorker
 
     from ckaudit.fleet.audit_run import failed
@@ -97,7 +97,7 @@ def _lost(future: "Future", source: RunSource) -> list[FleetRun]:
 
 
 def _versions(client: "Client") -> set[str]:
-    """Return the versions of ckaudit that workers have; empty for one that has none."""
+    """Return the versions of ckaudit on the workers; empty for a worker without it."""
     try:
         return set(client.run(version_here).values())
     except Exception:  # noqa: BLE001  a worker that cannot import ckaudit says so in as many ways as there are transports

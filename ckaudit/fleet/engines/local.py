@@ -1,4 +1,4 @@
-"""The processes of this machine. One that is killed costs nothing but its own run, and that only if it happens twice."""
+"""An engine of local processes. A killed process costs only its own run, and only if it happens twice."""
 
 import os
 import signal
@@ -15,65 +15,65 @@ from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.fleet.source import RunSource
 
 QUEUED = 2
-"""Sources handed out for each process, so that none waits for work."""
+"""Sources submitted per process, so that none waits for work."""
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""What keeps a numerical library to one thread: there are as many processes as cores already."""
+"""Variables that limit numerical libraries to one thread: there are as many processes as cores already."""
 
 KILLED = "the process that audited it was killed or crashed, twice: it may need more memory than there is"
 
 LATE = "its audit took longer than {seconds}, and was ended"
 
 LOOK_EVERY = 0.2
-"""Seconds between two looks at who takes too long."""
+"""Seconds between two checks of time-outs."""
 
 _max_bytes: int | None = None
-"""What a process of `LocalEngine` may take, an equal part of what is free; None: this is none of them."""
+"""Memory limit of a `LocalEngine` process, an equal share of the free memory; None: this is no such process."""
 
 _begun: "SimpleQueue[Beginning] | None" = None
-"""Where a process of `LocalEngine` says what it begins."""
+"""Queue to which a `LocalEngine` process reports the sources that it starts."""
 
 Beginning = tuple[str, int]
-"""A source's name, and the process that audits it."""
+"""A source's name, and the id of the process that audits it."""
 
 Work = Callable[[RunSource], list[FleetRun]]
 Running = dict["Future[list[FleetRun]]", RunSource]
 
 
 def work(source: RunSource) -> list[FleetRun]:
-    """Audit one source; imported where it is done, so that who hands it out loads no rule."""
+    """Audit one source; the import is here so that the submitting process loads no rules."""
     from ckaudit.fleet.audit_run import audit_run
     from ckaudit.run.memory import memory_limit
 
-    if _max_bytes is None:  # whoever calls this says how much
+    if _max_bytes is None:  # a caller outside the engine sets its own limit
         return audit_run(source)
     with memory_limit(_max_bytes):
         return audit_run(source)
 
 
 class LocalEngine:
-    """As many processes as were asked for.
+    """Audits in a pool of local processes.
 
     Attributes:
-        workers: How many.
+        workers: Number of processes.
     """
 
     def __init__(self, workers: int | None = None, *, seconds: float | None = None, work: Work = work) -> None:
-        """Take how the work is done.
+        """Set up the engine.
 
         Args:
-            workers: How many processes; None: as many as this process may use cores.
-            seconds: How long one source may take; None: as long as it wants.
-            work: What is done with a source.
+            workers: Number of processes; None: as many as this process may use cores.
+            seconds: Time-out per source; None: no limit.
+            work: Called with each source.
         """
         self.workers = workers or len(os.sched_getaffinity(0))
         self._seconds, self._work = seconds, work
 
     def results(self, sources: Iterable[RunSource]) -> Iterator[list[FleetRun]]:
-        """Yield the rows of each source as they come.
+        """Yield the rows of each source as they complete.
 
-        A source that was with a killed process is tried once more, alone; one that took too long is not, and what was on its way
-        beside it is begun anew.
+        A source in a killed process is retried once, alone. A source that timed out is not retried; sources that ran beside it
+        are started again.
         """
         waiting = iter(sources)
         while True:
@@ -89,12 +89,12 @@ class LocalEngine:
             waiting = chain([source for source in lost if late and source.name not in late], waiting)
 
     def _until_broken(self, waiting: Iterator[RunSource], lost: list[RunSource], late: set[str]) -> Iterator[list[FleetRun]]:
-        """Yield rows until nothing is waiting, or a process was killed.
+        """Yield rows until no source is left, or a process was killed.
 
         Args:
             waiting: Sources.
-            lost: Gets what was on its way when a process was killed.
-            late: Gets the names of those that took too long, whose processes are killed for it.
+            lost: Gets the running sources when a process was killed.
+            late: Gets the names of sources that timed out; their processes are killed.
         """
         with _pool(self.workers) as (pool, begun):
             running: Running = {}
@@ -114,10 +114,10 @@ class LocalEngine:
                 lost += running.values()
 
     def _end_late(self, begun: "SimpleQueue[Beginning]", since: dict[Beginning, float], running: set[str]) -> set[str]:
-        """Kill the processes of sources that take too long, and return the names of these."""
+        """Kill the processes of sources that timed out, and return the names of these sources."""
         while not begun.empty():
             begin = begun.get()
-            if begin[0] in running:  # else its rows came before the word that it begins
+            if begin[0] in running:  # otherwise its rows arrived before the report of its start
                 since[begin] = time.monotonic()
         if self._seconds is None:
             return set()
@@ -129,7 +129,7 @@ class LocalEngine:
         return {name for name, _ in ends}
 
     def _hand_out(self, pool: ProcessPoolExecutor, sources: Iterable[RunSource], running: Running) -> None:
-        """Give sources to the pool; one that it does not take, because it broke, is among the running ones too."""
+        """Submit sources to the pool; a source that a broken pool rejects counts as running too."""
         for source in sources:
             try:
                 with interrupts_later():
@@ -140,7 +140,7 @@ class LocalEngine:
                 running[future] = source
 
     def _alone(self, source: RunSource) -> list[FleetRun]:
-        """Return the rows of a source that nothing else is audited beside."""
+        """Audit a source while no other is audited, and return its rows."""
         from ckaudit.fleet.audit_run import failed
 
         try:
@@ -160,7 +160,7 @@ class LocalEngine:
 
 
 def _begin_work(work: Work, source: RunSource) -> list[FleetRun]:
-    """Audit a source, and say first which process does."""
+    """Report the source and this process, then audit the source."""
     if _begun is not None:
         _begun.put((source.name, os.getpid()))
     return work(source)
@@ -168,7 +168,7 @@ def _begin_work(work: Work, source: RunSource) -> list[FleetRun]:
 
 @contextmanager
 def _pool(workers: int) -> "Iterator[tuple[ProcessPoolExecutor, SimpleQueue[Beginning]]]":
-    """Give processes of one thread each that end with this one, however that ends, and where they say what they begin."""
+    """Start single-threaded processes that end with this one, however it ends, and the queue for reports of their sources."""
     from ckaudit.run.memory import free_memory
 
     context = get_context("forkserver")
@@ -180,7 +180,7 @@ def _pool(workers: int) -> "Iterator[tuple[ProcessPoolExecutor, SimpleQueue[Begi
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(free_memory() // workers, begun))
     try:
         yield pool, begun
-    except BaseException:  # whoever asked has gone away: nobody waits for what is half done
+    except BaseException:  # the caller has gone away: nobody waits for unfinished work
         for process in list((getattr(pool, "_processes", None) or {}).values()):
             process.kill()
         raise
@@ -192,8 +192,8 @@ def _pool(workers: int) -> "Iterator[tuple[ProcessPoolExecutor, SimpleQueue[Begi
 
 @contextmanager
 def interrupts_later() -> Iterator[None]:
-    """Answer Ctrl-C only behind the block: a process that is half begun is known to nobody, who could end it."""
-    if threading.current_thread() is not threading.main_thread():  # no other hears it
+    """Delay Ctrl-C until after the block: nobody would know a half-started process and could end it."""
+    if threading.current_thread() is not threading.main_thread():  # other threads do not receive it
         yield
         return
     heard: list[int] = []
@@ -207,8 +207,8 @@ def interrupts_later() -> Iterator[None]:
 
 
 def _start_without_interrupts() -> None:
-    """Start the server of processes with Ctrl-C blocked, which it and they inherit: this process alone answers it."""
-    resource_tracker.ensure_running()  # the server needs it too, and whoever starts it has Ctrl-C unblocked behind it
+    """Start the fork server with Ctrl-C blocked, which it and its children inherit: only this process handles it."""
+    resource_tracker.ensure_running()  # the fork server needs it too, and starting it unblocks Ctrl-C
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()
@@ -217,7 +217,7 @@ def _start_without_interrupts() -> None:
 
 
 def _begin(max_bytes: int, begun: "SimpleQueue[Beginning]") -> None:
-    """Leave Ctrl-C to the parent, and end with it: a pool's own processes outlive a parent that is killed."""
+    """Ignore Ctrl-C, which the parent handles, and end with the parent: a pool's processes otherwise outlive a killed one."""
     from ckaudit.fleet.engines.preload import forget_garbage
 
     global _max_bytes, _begun

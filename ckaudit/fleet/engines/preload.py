@@ -1,4 +1,4 @@
-"""All that an audit loads, loaded by being imported: processes that are forked from one that has it have it too."""
+"""Imports everything that an audit needs, so that processes forked from one with this module have it loaded."""
 
 import gc
 from functools import cache
@@ -16,6 +16,6 @@ __all__ = ["CATALOGUES", "audit_run", "forget_garbage"]
 
 @cache
 def forget_garbage() -> None:
-    """Have no later search for garbage look through what is loaded, once a process: it takes as long as a small run."""
+    """Exclude loaded objects from garbage collection, once per process: scanning them takes as long as a small run."""
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The workers of a Ray cluster that somebody runs: its scheduler hands out the runs, and tries again where a worker is lost."""
+"""An engine on a Ray cluster: its scheduler distributes the runs, and retries after a worker is lost."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ class RayEngine:
     """A Ray cluster.
 
     Attributes:
-        workers: How many runs its processors audit at once, all together.
+        workers: Number of runs that all its CPUs audit in parallel.
     """
 
     def __init__(self, address: str, *, work: Work = work) -> None:
@@ -30,11 +30,11 @@ class RayEngine:
 
         Args:
             address: Host and port of its head, or "auto" on one of its machines.
-            work: What is done with a source.
+            work: Called with each source.
 
         Raises:
-            ModuleNotFoundError: Where Ray is not installed.
-            UsageError: Where nobody answers, or workers have another version of ckaudit.
+            ModuleNotFoundError: If Ray is not installed.
+            UsageError: If the cluster does not answer, or workers have another version of ckaudit.
         """
         with needed("--engine ray://", "ray"):
             import ray
@@ -52,10 +52,10 @@ class RayEngine:
             check_versions([ray.get(ray.remote(version_here).remote())])
 
     def results(self, sources: Iterable[RunSource]) -> Iterator[list[FleetRun]]:
-        """Yield the rows of each source as they come; where a worker is lost, the cluster gives its source to another, once."""
+        """Yield the rows of each source as they complete; if a worker is lost, the cluster retries its source once."""
         waiting = iter(sources)
         handed_out: dict[Any, RunSource] = {}
-        # Ray tells of lost workers on standard output, which is ours: rows tell of them.
+        # Ray reports lost workers on standard output, which belongs to our output; the rows report them.
         with cluster_errors("Ray"), redirect_stdout(StringIO()), ExitStack() as at_end:
             at_end.callback(self._ray.shutdown)
             while True:
@@ -78,7 +78,7 @@ class RayEngine:
 
 
 def within_share(work: Work, source: RunSource) -> list[FleetRun]:
-    """Audit a source within the memory that each processor of its machine has."""
+    """Audit a source within the memory that its machine has per CPU."""
     from ckaudit.fleet.engines.preload import forget_garbage
 
     forget_garbage()

@@ -1,1 +1,1 @@
-"""Healthy trainings that look ill, in one file for each part of a training that they change."""
+"""Healthy trainings that look ill, one file for each part of a training that they change."""

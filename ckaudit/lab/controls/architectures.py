@@ -1,4 +1,4 @@
-"""Models of other shapes, and with other parts, than the usual one."""
+"""Models of unusual shapes, or with unusual parts."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -24,7 +24,7 @@ class CnnClassifier(Change):
 class Llama(Change):
     """A Llama of `transformers`, its attention fused.
 
-    It looks ill because modules have other names, keys are shared between queries, and no module puts out probabilities.
+    It looks ill because modules have other names, keys are shared between queries, and no module outputs probabilities.
     """
 
 
@@ -40,7 +40,7 @@ class Lstm(Change):
 class MlpClassifier(Change):
     """Linear layers with ReLU tell points apart.
 
-    It looks ill because there are no tokens and part of the units is silent on most inputs.
+    It looks ill because there are no tokens and some of the units are silent for most inputs.
     """
 
 
@@ -48,8 +48,8 @@ class MlpClassifier(Change):
 class SparseMoe(Change):
     """Each token goes to one of several experts, and a small loss keeps the router fair (Fedus et al. 2022).
 
-    It looks ill because experts are used unevenly at first, a few tokens find theirs full, and each expert's weights have a
-    gradient from its own tokens only.
+    It looks ill because experts are used unevenly at first, a few tokens find theirs full, and each expert's weights get
+    gradients from its own tokens only.
     """
 
 
@@ -67,7 +67,7 @@ class SgdMomentumCnn(Change):
 
 @control("deep_narrow")
 class DeepNarrow(Change):
-    """The model has twelve blocks of half the usual width, with larger initial weights as it is narrow.
+    """The model has twelve blocks of half the usual width, with larger initial weights because it is narrow.
 
     It looks ill because gradients differ more between blocks and each block moves little: that is depth, not illness.
     """
@@ -84,12 +84,11 @@ class DeepNarrow(Change):
 class FusedAttention(Change):
     """Attention is one fused operation.
 
-    It looks ill because no module puts out probabilities: what is recorded of attention is computed again for
-    some queries.
+    It looks ill because no module outputs probabilities: attention is recomputed for some queries to record it.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Fuse it."""
+        """Fuse attention."""
         return replace(plan, model=replace(plan.model, fused=True))
 
 
@@ -142,7 +141,7 @@ class WeightTying(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Tie them."""
+        """Tie embedding and head."""
         model = cast("Gpt", plan.model)
         return replace(plan, model=replace(model, tied=True, init_std=2 * model.init_std))
 
@@ -156,6 +155,6 @@ class InitX5ThatHelps(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Widen the initial weights."""
+        """Enlarge the initial weights."""
         model = cast("Gpt", plan.model)
         return replace(plan, model=replace(model, init_std=5 * model.init_std))

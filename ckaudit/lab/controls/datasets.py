@@ -1,4 +1,4 @@
-"""Data that makes a loss jump, scatter or stand for a while."""
+"""Data that makes a loss jump, vary widely, or stall for a while."""
 
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @control("curriculum_length")
 class CurriculumLength(Change):
-    """Rows have a quarter of their length at first, half of it after an eighth of the steps, all of it after a quarter.
+    """Rows have a quarter of their length at first, half after an eighth of the steps, and all of it after a quarter.
 
-    It looks ill because the held-out loss, on whole rows, is bad until late positions are trained, because the tokens of a
-    step double twice, and because the first loss at a new length is higher than the last at the old one. The configuration
-    lists the stages.
+    It looks ill because the held-out loss, on whole rows, is bad until late positions are trained, because the tokens of a step
+    double twice, and because the first loss at a new length is higher than the last at the old one. The configuration lists the
+    stages.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Make the stages."""
+        """Plan the stages."""
         eighth, length = plan.steps // 8, plan.data.length
         self._stages = {1: length // 4, eighth + 1: length // 2, 2 * eighth + 1: length}
         return plan
@@ -39,7 +39,7 @@ class CurriculumLength(Change):
         return replace(batch, inputs=inputs.contiguous(), targets=targets.contiguous())
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Say which stages there are."""
+        """State the stages."""
         stages = [{"first_step": first, "row_length": length} for first, length in self._stages.items()]
         return facts | {"config": {"stages": stages}}
 
@@ -49,11 +49,11 @@ class CurriculumSources(Change):
     """Batches come from one half of the sources for a tenth of the steps, from the others for a tenth, then from all.
 
     It looks ill because the tokens change their distribution twice and the loss jumps with them: the data manifest lists the
-    stages, each batch says which sources it is from, and the last, longest stage has all that is evaluated.
+    stages, each batch has the names of its sources, and the last, longest stage contains everything that is evaluated.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Choose a corpus that has sources, and make the stages."""
+        """Choose a corpus with sources, and plan the stages."""
         from ckaudit.lab.corpora.sources import TEXTS
 
         corpus = "mixture" if plan.data.corpus == "verbs" else plan.data.corpus
@@ -73,17 +73,16 @@ class CurriculumSources(Change):
         return replace(corpus.batch(training.step, part=part, parts=parts), source="+".join(names))
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Say which stages there are."""
+        """State the stages."""
         stages = [{"first_step": first, "sources": names} for first, names in self._stages.items()]
         return facts | {"data_manifest": {"stages": stages}}
 
 
 @control("epoch_stairs")
 class EpochStairs(Change):
-    """The training set is small but sufficient, and is gone through about five times.
+    """The training set is small but sufficient, and lasts about five epochs.
 
-    It looks ill because batches hold rows that were there before and the training loss steps down where an epoch begins: the
-    held-out loss falls on.
+    It looks ill because rows repeat and the training loss steps down at the start of each epoch. The held-out loss keeps falling.
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -94,14 +93,14 @@ class EpochStairs(Change):
 
 @control("heavy_tailed")
 class HeavyTailed(Change):
-    """In one of twelve batches, a quarter of the rows is of a kind that is rare and much harder.
+    """In one of twelve batches, a quarter of the rows is of a rare and much harder kind.
 
-    It looks ill because the loss of such a batch stands out, again and again: the data is like that from the beginning, and
-    each next batch is as good as if nothing had been.
+    It looks ill because the loss of such a batch stands out repeatedly. The data is like that from the beginning, and the next
+    batch is always unaffected.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
-        """Turn rows of some batches around."""
+        """Reverse rows of some batches."""
         is_hard = Random(f"{training.plan.seed}/hard/{training.step}").random() < 1 / 12
         return backwards(batch, len(batch.inputs) // 4) if is_hard else batch
 
@@ -124,8 +123,8 @@ class LabelSmoothing(Change):
 class PlateauBeforeGrokking(Change):
     """Each row repeats a random word of its own, which can only be predicted by looking back.
 
-    It looks ill because the loss stays for long where a model ends that knows how often tokens come and nothing else; then
-    heads that look back form, and it falls at once.
+    It looks ill because the loss stays for long at the level of a model that knows only token frequencies. Then heads that look
+    back form, and it falls at once.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
@@ -133,7 +132,7 @@ class PlateauBeforeGrokking(Change):
         return _repeating(*batch.inputs.shape, seed=training.plan.seed * 1_000_000 + training.step)
 
     def evaluate(self, training: "Training") -> dict[str, float]:
-        """Evaluate on rows that repeat."""
+        """Evaluate on repeating rows."""
         from ckaudit.lab.task import Evaluation
 
         training.evaluation = Evaluation(training.task, _repeating(128, training.plan.data.length, seed=999))
@@ -153,20 +152,20 @@ def _repeating(rows: int, length: int, *, seed: int, symbols: int = 16, repeats:
 
 @control("recovered_small_spike", expected=("loss_spike",))
 class RecoveredSmallSpike(Change):
-    """Of one batch, at three fifths of the steps, an eighth of the rows is of a kind that was never seen.
+    """In one batch, at three fifths of the steps, an eighth of the rows is of a kind never seen before.
 
-    It looks ill because the loss jumps: the next batch is as good as the one before.
+    It looks ill because the loss jumps. The next batch is as good as the one before.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
-        """Turn rows of one batch around."""
+        """Reverse rows of one batch."""
         is_hard = training.step == training.plan.steps * 3 // 5
         return backwards(batch, len(batch.inputs) // 8) if is_hard else batch
 
 
 @control("high_dropout")
 class HighDropout(Change):
-    """Dropout removes three of ten elements behind attention and MLP.
+    """Dropout removes three of ten elements after attention and MLP.
 
     It looks ill because the training loss lies above the held-out loss throughout: evaluations run without dropout.
     """

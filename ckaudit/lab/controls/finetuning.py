@@ -1,4 +1,4 @@
-"""Trainings of models that have learnt already: with parts that are frozen on purpose, or at a small rate."""
+"""Trainings of pretrained models: with intentionally frozen parts, or with a low learning rate."""
 
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING, Any, cast
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 @control("frozen_embeddings")
 class FrozenEmbeddings(Change):
-    """A model that has learnt already is trained on without its embeddings, which the configuration lists as frozen.
+    """A pretrained model is trained further without its embeddings, which the configuration lists as frozen.
 
-    It looks ill because tensors never move and have no gradient: the configuration says so, and the optimizer does not hold
-    them. The first loss is far below that of a model that knows nothing.
+    It looks ill because tensors never move and have no gradient: the configuration says so, and the optimizer does not hold them.
+    The first loss is far below that of a model that knows nothing.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Remember what the model had learnt from, and train half as fast."""
+        """Remember the data of the pretraining, and halve the learning rate."""
         self._before = plan
         return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak / 2))
 
     def model(self, model: "nn.Module") -> None:
-        """Let it learn, and freeze the embeddings."""
+        """Pretrain the model, and freeze the embeddings."""
         from torch import nn
 
         _pretrain(model, self._before)
@@ -37,68 +37,68 @@ class FrozenEmbeddings(Change):
         self._frozen = [f"{name}.weight" for name in embeddings]
 
     def trained(self, model: "nn.Module") -> "list[nn.Parameter]":
-        """Leave the frozen ones out."""
+        """Leave the frozen tensors out."""
         return [weight for weight in model.parameters() if weight.requires_grad]
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Say which tensors are frozen."""
+        """State which tensors are frozen."""
         return facts | {"config": {"initial_weights": "pretrained", "frozen": self._frozen}}
 
 
 @control("frozen_trunk_finetune")
 class FrozenTrunkFinetune(Change):
-    """A model that has learnt already is trained on, its last block, norm and head only; the configuration says so.
+    """Of a pretrained model only the last block, norm and head are trained further; the configuration says so.
 
-    It looks ill because most tensors never move and have no gradient, because the first loss is far below that of a model
-    that knows nothing, and because it hardly falls.
+    It looks ill because most tensors never move and have no gradient, because the first loss is far below that of a model that
+    knows nothing, and because it hardly falls.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Remember what the model had learnt from, and train a fifth as fast."""
+        """Remember the data of the pretraining, and train at a fifth of the learning rate."""
         self._before = plan
         last = cast("Gpt", plan.model).depth - 1
         self._trained = [f"blocks.{last}.*", "norm.*", "head.*"]
         return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak / 5))
 
     def model(self, model: "nn.Module") -> None:
-        """Let it learn, and freeze the rest."""
+        """Pretrain the model, and freeze the rest."""
         _pretrain(model, self._before)
         for name, weight in model.named_parameters():
             weight.requires_grad_(any(fnmatch(name, pattern) for pattern in self._trained))
 
     def trained(self, model: "nn.Module") -> "list[nn.Parameter]":
-        """Leave the frozen ones out."""
+        """Leave the frozen tensors out."""
         return [weight for weight in model.parameters() if weight.requires_grad]
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Say where the weights come from, and which are trained."""
+        """State where the weights come from, and which are trained."""
         return facts | {"config": {"initial_weights": "pretrained", "trainable": self._trained}}
 
 
 @control("small_lr_finetune")
 class SmallLrFinetune(Change):
-    """A model that has learnt already is trained on with a thirtieth of the usual learning rate.
+    """A pretrained model is trained further with a thirtieth of the usual learning rate.
 
     It looks ill because the first loss is far below that of a model that knows nothing, because it hardly falls, and because
-    weights hardly move: so it is meant, and the held-out loss falls on.
+    weights hardly move. This is intended, and the held-out loss keeps falling.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Remember what the model had learnt from, and train slowly."""
+        """Remember the data of the pretraining, and lower the learning rate."""
         self._before = plan
         return replace(plan, optimizer=replace(plan.optimizer, peak=plan.optimizer.peak / 30))
 
     def model(self, model: "nn.Module") -> None:
-        """Let it learn."""
+        """Pretrain the model."""
         _pretrain(model, self._before)
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Say where the weights come from."""
+        """State where the weights come from."""
         return facts | {"config": {"initial_weights": "pretrained"}}
 
 
 def _pretrain(model: "nn.Module", plan: Plan, *, share: float = 0.75) -> None:
-    """Train a model in place on batches of another seed, for a share of the planned steps, with nobody looking on."""
+    """Train a model in place on batches of another seed, for a share of the planned steps, without recording."""
     from torch.nn.utils import clip_grad_norm_
     from torch.optim import AdamW
 

@@ -1,4 +1,4 @@
-"""Learning rates and their schedules that look wrong and are not."""
+"""Learning rates and schedules that look wrong and are right."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @control("constant_lr")
 class ConstantLr(Change):
-    """After its warm-up the learning rate stays where it is, at half of the usual peak.
+    """After warm-up the learning rate stays constant, at half of the usual peak.
 
-    It looks ill because no schedule seems to act and the loss stays noisy: it is planned so, and the rate is not too high.
+    It looks ill because no schedule seems to act and the loss stays noisy. This is planned, and the rate is not too high.
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -31,7 +31,7 @@ class ConstantLr(Change):
 class Cosine(Change):
     """The learning rate follows a cosine down to a hundredth of its peak.
 
-    It looks ill because updates shrink all the time and the loss flattens out at the end: that is the plan.
+    It looks ill because updates shrink all the time and the loss flattens at the end. That is the plan.
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -41,9 +41,9 @@ class Cosine(Change):
 
 @control("lr_linear_to_zero")
 class LrLinearToZero(Change):
-    """The learning rate falls on a line and is zero at the last step.
+    """The learning rate falls linearly and is zero at the last step.
 
-    It looks ill because the last updates move nothing, and the very last is no update at all: so it is planned.
+    It looks ill because the last updates move nothing, and the very last is no update at all. That is the plan.
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -53,9 +53,9 @@ class LrLinearToZero(Change):
 
 @control("lr_stairs")
 class LrStairs(Change):
-    """The learning rate comes down in three stairs.
+    """The learning rate falls in three steps.
 
-    It looks ill because the learning rate jumps twice, and the loss with it: the plan that the run was told says so.
+    It looks ill because the learning rate jumps twice, and the loss with it. The recorded plan says so.
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -65,10 +65,10 @@ class LrStairs(Change):
 
 @control("warm_restarts")
 class WarmRestarts(Change):
-    """The learning rate falls on a cosine three times and restarts from its peak (Loshchilov & Hutter 2017).
+    """The learning rate follows a cosine down three times, and restarts from its peak (Loshchilov & Hutter 2017).
 
-    It looks ill because the loss rises after each restart: it is lower at the end of each cosine than at
-    the end of the one before.
+    It looks ill because the loss rises after each restart. It is lower at the end of each cosine than at the end of the one
+    before.
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -78,9 +78,9 @@ class WarmRestarts(Change):
 
 @control("wsd")
 class Wsd(Change):
-    """The learning rate stays at its peak and comes down to zero in the last tenth of the steps.
+    """The learning rate stays at its peak and falls to zero in the last tenth of the steps.
 
-    It looks ill because the loss seems to have stopped falling and then drops as if the data had changed: it drops because the
+    It looks ill because the loss seems to have stopped falling and then drops as if the data had changed. It drops because the
     learning rate does.
     """
 
@@ -101,13 +101,13 @@ class LayerwiseLr(Change):
         return replace(plan, optimizer=replace(plan.optimizer, peak=1.5 * plan.optimizer.peak))
 
     def trained(self, model: "nn.Module") -> list[Any]:
-        """Make two groups."""
+        """Make two parameter groups."""
         slow = [weight for name, weight in model.named_parameters() if self._is_slow(name)]
         fast = [weight for name, weight in model.named_parameters() if not self._is_slow(name)]
         return [{"params": fast}, {"params": slow}]
 
     def update(self, training: "Training") -> None:
-        """Slow one of them down."""
+        """Slow one of the groups down."""
         training.optimizer.param_groups[1]["lr"] /= 2
         training.update()
 

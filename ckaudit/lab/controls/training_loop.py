@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from ckaudit.lab.training import Training
 
 
-# Element types, batch sizes, clipping and accumulation.
+# Dtypes, batch sizes, clipping and accumulation.
 @control("bfloat16")
 class Bfloat16(Change):
-    """Forward and backward passes run in bfloat16, the weights are kept in float32.
+    """Forward and backward passes run in bfloat16; the weights are kept in float32.
 
     It looks ill because losses and gradients have three digits only.
     """
@@ -29,15 +29,15 @@ class Bfloat16(Change):
 class Float16Scaler(Change):
     """Forward and backward passes run in float16 with a loss scale that starts high.
 
-    It looks ill because the first two or three updates overflow and are skipped while the scale comes down: none is later.
+    It looks ill because the first two or three updates overflow and are skipped while the scale comes down. Later none is.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Choose the precision, and stop early, as processors are slow at it."""
+        """Choose the precision, and stop early, because CPUs are slow at it."""
         return replace(plan, precision="float16", stop=min(plan.steps, 120))
 
     def zero(self, training: "Training") -> None:
-        """Start high."""
+        """Start with a high scale."""
         if training.step == 1 and training.scaler is not None:
             training.scaler.load_state_dict(training.scaler.state_dict() | {"scale": 2.0**22})
         training.optimizer.zero_grad()
@@ -59,23 +59,23 @@ class Accumulation(Change):
 class ClipActiveEarly(Change):
     """The limit of the gradient norm is low enough to act at the start and hardly ever later.
 
-    It looks ill because every one of the first updates is clipped: gradients are large while nothing is learnt yet.
+    It looks ill because all of the first updates are clipped. Gradients are large before anything is learnt.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Choose the limit."""
+        """Choose the clip norm."""
         return replace(plan, optimizer=replace(plan.optimizer, clip=2.5))
 
 
 @control("large_batch")
 class LargeBatch(Change):
-    """A batch has four times the usual rows, for half of the steps at a learning rate higher by half.
+    """A batch has four times the usual rows, for half of the steps, at a learning rate higher by half.
 
-    It looks ill because the loss falls in few, large moves and hardly has any noise.
+    It looks ill because the loss falls in few large steps and has hardly any noise.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Make batches large and the learning rate with them."""
+        """Enlarge the batches and the learning rate."""
         optimizer = replace(plan.optimizer, peak=plan.optimizer.peak * 1.5)
         data = replace(plan.data, batch_size=4 * plan.data.batch_size)
         return replace(plan, data=data, optimizer=optimizer, steps=plan.steps // 2)
@@ -83,13 +83,13 @@ class LargeBatch(Change):
 
 @control("tiny_batch")
 class TinyBatch(Change):
-    """A batch has four rows, for twice as many steps at half the learning rate.
+    """A batch has four rows, for twice as many steps, at half the learning rate.
 
-    It looks ill because loss and gradients are noisy and clipping is common: the learning rate fits, and both losses fall.
+    It looks ill because loss and gradients are noisy and clipping is common. The learning rate fits, and both losses fall.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Make batches small and the learning rate with them."""
+        """Shrink the batches and the learning rate."""
         optimizer = replace(plan.optimizer, peak=plan.optimizer.peak / 2)
         data = replace(plan.data, batch_size=4)
         return replace(plan, data=data, optimizer=optimizer, steps=2 * plan.steps, eval_every=2 * plan.eval_every)
@@ -98,7 +98,7 @@ class TinyBatch(Change):
 # Runs that are short, resumed, or of two ranks.
 @control("resumed_clean")
 class ResumedClean(Change):
-    """The training is stopped in the middle and taken up again from all that it needs.
+    """The training is stopped in the middle and resumed with its complete state.
 
     It looks ill because a second session begins, and time passes without a step.
     """
@@ -110,7 +110,7 @@ class ResumedClean(Change):
 
 @control("resumed_twice")
 class ResumedTwice(Change):
-    """The training is stopped after a quarter and after three quarters of its steps, and goes on from all that it needs.
+    """The training is stopped after a quarter and after three quarters of its steps, and resumed with its complete state.
 
     It looks ill because there are three sessions, and time passes twice without a step.
     """
@@ -120,7 +120,7 @@ class ResumedTwice(Change):
         return replace(plan, resume_at=plan.steps // 4)
 
     def restore(self, training: "Training", saved: dict[str, Any]) -> None:
-        """Go on, to the next stop."""
+        """Resume, and plan the next stop."""
         training.restore(saved)
         training.plan = replace(training.plan, resume_at=training.plan.steps * 3 // 4)
 
@@ -129,7 +129,7 @@ class ResumedTwice(Change):
 class ShortRun(Change):
     """The training ends as planned after sixty steps.
 
-    It looks ill because the loss still falls fast at the end and is far from its best: it was meant as a trial.
+    It looks ill because the loss still falls fast at the end and is far from its best. It was meant as a trial.
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -139,23 +139,22 @@ class ShortRun(Change):
 
 @control("two_ranks")
 class TwoRanks(Change):
-    """Two processes take half of each batch and exchange gradients; the training is stopped early.
+    """Two processes take half of each batch each and exchange gradients; the training is stopped early.
 
-    It looks ill because the logged loss is that of half a batch, steps take longer, and the processes never take
-    exactly as long.
+    It looks ill because the logged loss is that of half a batch, steps take longer, and the processes never take exactly as long.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Take two ranks, and stop when there is enough to see."""
+        """Train on two ranks, and stop when there is enough to see."""
         return replace(plan, ranks=2, stop=min(plan.steps, 200))
 
 
 # Evaluations that are noisy, rare, or made in another mode.
 @control("noisy_evaluations")
 class NoisyEvaluations(Change):
-    """Each evaluation takes the next four of the held-out rows, ten steps after the one before.
+    """Each evaluation uses the next four held-out rows, ten steps after the last one.
 
-    It looks ill because the held-out loss goes up and down, and often rises for a while: it falls in the mean.
+    It looks ill because the held-out loss goes up and down, and often rises for a while. Its mean falls.
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -189,9 +188,9 @@ class RareEvaluations(Change):
 class EvalWithoutDropoutInTrainMode(Change):
     """The model is not put into evaluation mode, but has no dropout and no batch norm.
 
-    It looks ill to who reads the code: the numbers are the same.
+    It looks ill to a reader of the code. The numbers are the same.
     """
 
     def evaluate(self, training: "Training") -> dict[str, float]:
-        """Evaluate as it is."""
+        """Evaluate in training mode."""
         return training.evaluation.values(training.model)

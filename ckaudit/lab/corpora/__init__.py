@@ -1,4 +1,4 @@
-"""What the lab trains on: made by seeded generators, nothing is loaded."""
+"""The data that the lab trains on: made by seeded generators, nothing is downloaded."""
 
 from ckaudit.lab.plan import Data
 from ckaudit.lab.task import Corpus
@@ -8,8 +8,8 @@ def open_corpus(plan: Data, seed: int) -> Corpus:
     """Return the corpus that a plan names.
 
     Args:
-        plan: Which corpus, and how its batches are made.
-        seed: Decides which training rows are drawn; what is held out is always the same.
+        plan: The corpus, and how its batches are made.
+        seed: Decides which training rows are drawn; the held-out rows are always the same.
 
     Raises:
         KeyError: If no corpus has this name.

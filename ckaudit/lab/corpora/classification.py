@@ -1,4 +1,4 @@
-"""Examples to be classified, points of a table or small pictures, made from a generator of random numbers for each."""
+"""Classification examples, points of a table or small pictures, each made by its own random generator."""
 
 from collections.abc import Callable
 from functools import cache
@@ -14,12 +14,12 @@ Make = Callable[[int, Generator], Tensor]
 
 
 class ClassCorpus:
-    """Examples of classes that come equally often.
+    """Examples of equally frequent classes.
 
     Args:
-        plan: How many in a batch; its length, tokens and shares mean nothing here.
-        seed: Of the training examples.
-        classes: How many there are.
+        plan: The batch size; its length, tokens and shares are not used.
+        seed: Seed of the training examples.
+        classes: Number of classes.
         make: Makes an example of a class.
     """
 
@@ -27,14 +27,14 @@ class ClassCorpus:
         self._plan, self._seed, self.vocabulary, self._make = plan, seed, classes, make
 
     def batch(self, step: int, *, part: int = 0, parts: int = 1) -> Batch:
-        """Return the batch of a step, or a part of it: the same examples, however many parts it comes in."""
+        """Return the batch of a step, or a part of it: the same examples in any number of parts."""
         count = self._plan.batch_size // parts
         first = (step - 1) * self._plan.batch_size + part * count
         return self._stack(range(first, first + count), id=f"{step}/{part}")
 
     def held_out(self) -> Batch:
-        """Return the held-out examples, the same under every seed; with nothing held apart, the first of the training set."""
-        numbers = range(4 * self._plan.held_rows)  # one target each, where a row of text has many
+        """Return the held-out examples, the same for every seed; if none are held apart, the first of the training set."""
+        numbers = range(4 * self._plan.held_rows)  # one target each, while a row of text has many
         return self._stack(numbers, name="held out") if self._plan.held_apart else self._stack(numbers)
 
     def _stack(self, numbers: range, *, name: str | None = None, id: str | None = None) -> Batch:  # noqa: A002
@@ -49,11 +49,11 @@ class ClassCorpus:
 
 
 def seeded(name: str) -> Generator:
-    """Return a generator of random numbers that a name seeds."""
+    """Return a random generator seeded by a name."""
     return Generator().manual_seed(crc32(name.encode()))
 
 
-# Points of a table: each class is a few clouds among those of other classes, so that no plane tells them apart.
+# Points of a table: each class is a few clouds among those of other classes, so that no plane separates them.
 FEATURES = 8
 CLASSES = 6
 CLOUDS = 8  # of each class
@@ -61,7 +61,7 @@ CLOUDS = 8  # of each class
 
 @cache
 def centres() -> Tensor:
-    """Return the middle of each cloud, (classes, clouds, features)."""
+    """Return the centre of each cloud, (classes, clouds, features)."""
     return torch.randn(CLASSES, CLOUDS, FEATURES, generator=seeded("points"))
 
 
@@ -77,13 +77,13 @@ def points(plan: Data, seed: int) -> ClassCorpus:
     return ClassCorpus(plan, seed, classes=CLASSES, make=point)
 
 
-# Small noisy pictures of bars, circles, crosses and other shapes, each somewhere else and of another size.
+# Small noisy pictures of bars, circles, crosses and other shapes, with random position and size.
 SIZE = 16
 SHAPES = ("horizontal bar", "vertical bar", "circle", "disc", "square", "cross", "diagonal cross", "triangle")
 
 
 def outline(name: str, x: Tensor, y: Tensor, radius: float) -> Tensor:
-    """Return where the ink of a shape is, for offsets from its middle in pixels."""
+    """Return where a shape has ink, for offsets from its centre in pixels."""
     far, near = torch.maximum(x.abs(), y.abs()), torch.minimum(x.abs(), y.abs())
     inside = far <= radius
     masks = {

@@ -1,6 +1,6 @@
-"""Lines of text, drawn from seeded generators: what each text corpus is made of, source by source.
+"""Lines of text from seeded generators, for each source of each text corpus.
 
-Contents are held out by their words alone, so that training and held-out lines never share one.
+Whether a content is held out depends on its words alone, so training and held-out lines never share one.
 """
 
 from collections.abc import Callable
@@ -14,12 +14,12 @@ Content = TypeVar("Content", bound=tuple[object, ...])
 
 
 class CorpusLine(Struct, frozen=True, kw_only=True):
-    """A line and where it belongs.
+    """A line with its source.
 
     Attributes:
-        text: Without a line break.
-        source: Which of the corpus's sources made it; None: there is one only.
-        slice: Which named part of an evaluation it counts for; None: none.
+        text: Text without a line break.
+        source: Source of the line in the corpus; None: there is only one.
+        slice: Slice of the evaluation that it counts for; None: none.
     """
 
     text: str
@@ -31,7 +31,7 @@ class LineSource(Protocol):
     """Draws lines."""
 
     def __call__(self, rng: Random, *, held: bool) -> CorpusLine:
-        """Draw one line, of those held out or of all others."""
+        """Draw one line, from the held-out ones or from all others."""
         ...
 
 
@@ -41,14 +41,14 @@ def is_held_out(*content: object, share: int = 10) -> bool:
 
 
 def choose(rng: Random, make: Callable[[Random], Content], *, held: bool) -> Content:
-    """Draw contents until one is held out, or is not."""
+    """Draw contents until one is held out, or is not, as requested."""
     while is_held_out(*(content := make(rng))) != held:
         pass
     return content
 
 
-# Corpus "verbs": sentences about twenty verbs, whose past tense is regular or must be learnt by heart. A sentence joins a time,
-# a subject, a verb form, a complement of that verb and perhaps a place: "yesterday my sister wrote a letter at home".
+# Corpus "verbs": sentences about twenty verbs, whose past tense is regular or must be memorized. A sentence joins a time, a
+# subject, a verb form, a complement of that verb and perhaps a place: "yesterday my sister wrote a letter at home".
 REGULAR = ("work", "play", "walk", "talk", "listen", "watch", "study", "finish", "start", "look", "want", "like")
 IRREGULAR = ("be", "have", "do", "go", "come", "see", "eat", "write")
 
@@ -129,7 +129,7 @@ def conjugate(verb: str, tense: str, subject: str) -> str:
 
 
 def combination(rng: Random) -> tuple[str, str, str]:
-    """Draw a subject, a verb and a complement that goes with it."""
+    """Draw a subject, a verb and a complement that fits it."""
     subject, verb = rng.choice(SUBJECTS), rng.choice(REGULAR + IRREGULAR)
     return subject, verb, rng.choice(COMPLEMENTS[verb])
 
@@ -176,7 +176,7 @@ def lost_thing(rng: Random) -> tuple[str, str, str, str, str, str]:
 
 
 def dialogue(rng: Random, *, held: bool) -> CorpusLine:
-    """Draw one dialogue, with contents that are held out or are not."""
+    """Draw one dialogue, with held-out or other contents."""
     kind = rng.choice(("price", "meeting", "loss"))
     if kind == "price":
         _, asker, seller, count, colour, things = choose(rng, price_question, held=held)
@@ -198,9 +198,9 @@ def _two_people(rng: Random) -> tuple[str, str]:
     return one, other
 
 
-# Corpus "mixture", sums: chains of additions and subtractions, each going on from the result before.
+# Corpus "mixture", sums: chains of additions and subtractions, each continuing from the last result.
 def chain(rng: Random) -> tuple[int, ...]:
-    """Draw a start and what is added in turn, without leaving 0 to 99."""
+    """Draw a start and successive summands that stay within 0 to 99."""
     numbers = [rng.randint(2, 60)]
     for _ in range(rng.randint(2, 4)):
         total = sum(numbers)
@@ -209,7 +209,7 @@ def chain(rng: Random) -> tuple[int, ...]:
 
 
 def sums(rng: Random, *, held: bool) -> CorpusLine:
-    """Draw one chain, with numbers that are held out or are not.
+    """Draw one chain, with held-out or other numbers.
 
     >>> sums(Random(1), held=False).text
     '10 + 28 = 38, 38 + 26 = 64, 64 - 25 = 39, 39 + 3 = 42: even'
@@ -246,7 +246,7 @@ def dinner(rng: Random) -> tuple[str, int, str]:
 
 
 def recipes(rng: Random, *, held: bool) -> CorpusLine:
-    """Draw one recipe, for a table that is held out or is not: it stands first, so that no two rows cut short are the same."""
+    """Draw one recipe for a held-out or other table, which comes first, so that no two truncated rows are equal."""
     dish, count, guests = choose(rng, dinner, held=held)
     extra, longer = rng.choice(EXTRAS), rng.randint(0, 3)
     amounts, steps, minutes = DISHES[dish]
@@ -255,7 +255,7 @@ def recipes(rng: Random, *, held: bool) -> CorpusLine:
     return CorpusLine(text=text, source="recipes", slice="recipes")
 
 
-# Corpus "mixture", visits: records of a server. A user logs in, asks for pages and leaves; user, host and times go on.
+# Corpus "mixture", visits: records of a server. A user logs in, requests pages and leaves; user, host and times are consistent.
 PATHS = {"/cart": "POST 201", "/home": "GET 200", "/help": "GET 200", "/old": "GET 301", "/item": "GET 200", "/pay": "POST 402"}
 LEVELS = {"2": "INFO", "3": "NOTE", "4": "WARN"}
 
@@ -266,7 +266,7 @@ def visit(rng: Random) -> tuple[int, int, int, str, str]:
 
 
 def visits(rng: Random, *, held: bool) -> CorpusLine:
-    """Draw one visit, with facts that are held out or are not."""
+    """Draw one visit, with held-out or other facts."""
     user, host, minute, *pages = choose(rng, visit, held=held)
     records = [f"[{_clock(minute)}] web{host} u{user} login"]
     for page in pages:
@@ -280,7 +280,7 @@ def _clock(minute: int) -> str:
     return f"{minute // 60:02d}:{minute % 60:02d}"
 
 
-# Corpus "letters", notes: who is greeted, what for, and a farewell that must fit the greeting.
+# Corpus "letters", notes: the person greeted, the reason, and a farewell that must fit the greeting.
 FAMILY = ("Aunt Vera", "Uncle Jonas", "Grandma", "Cousin Felix", "Sister Nora", "Papa")
 FORMAL = ("Mr. Weber", "Mrs. Quist", "Dr. Yilmaz", "Judge Okoye", "Prof. Zhang", "Captain Dahl")
 GIFTS = ("scarf", "puzzle", "kettle", "jumper", "violin", "basket", "quilt", "telescope", "teapot", "kite")
@@ -295,7 +295,7 @@ def occasion(rng: Random) -> tuple[str, str, str, str]:
 
 
 def notes(rng: Random, *, held: bool) -> CorpusLine:
-    """Draw one letter, for an occasion that is held out or is not: a row may be cut short before who writes."""
+    """Draw one letter for a held-out or other occasion; a row may be cut off before the sender."""
     who, gift, adjective, day = choose(rng, occasion, held=held)
     sender = rng.choice(SENDERS)
     article = "an" if adjective[0] in "aeiou" else "a"
@@ -306,7 +306,7 @@ def notes(rng: Random, *, held: bool) -> CorpusLine:
     return CorpusLine(text=text, source="notes", slice="notes")
 
 
-# Corpus "letters", weather: temperatures that rise to noon, wind from somewhere, and an advice that follows from them.
+# Corpus "letters", weather: temperatures that rise to noon, the direction of the wind, and advice that follows from them.
 TOWNS = ("Oslo", "Cairo", "Lima", "Quito", "Jaipur", "Zagreb", "Ghent", "Kyoto", "Vaduz", "Fez", "Xanten", "Windhoek")
 SKIES = {"rain": "take an umbrella", "snow": "wear boots", "sun": "bring a hat", "fog": "drive slowly", "hail": "stay inside"}
 WINDS = ("north", "south", "east", "west")
@@ -320,14 +320,14 @@ def forecast(rng: Random) -> tuple[str, str, int, int, str, int]:
 
 
 def weather(rng: Random, *, held: bool) -> CorpusLine:
-    """Draw one forecast, with facts that are held out or are not."""
+    """Draw one forecast, with held-out or other facts."""
     town, sky, low, rise, wind, speed = choose(rng, forecast, held=held)
     storm = ", storm" if speed > 60 else ""
     text = f"{town}: {sky}, {low}C to {low + rise}C (+{rise}), {wind} wind {speed} km/h{storm}; in {town} {SKIES[sky]}."
     return CorpusLine(text=text, source="weather", slice="weather")
 
 
-# Corpus "letters", stock: what lies on a shelf, with the sum of its pieces and what is to be ordered.
+# Corpus "letters", stock: the content of a shelf, with its total and what is to be ordered.
 GOODS = ("nails", "bolts", "hinges", "wires", "jars", "valves", "tiles", "boxes", "gloves", "zips", "knobs", "axles")
 
 
@@ -338,7 +338,7 @@ def shelf(rng: Random) -> tuple[str, str, int, str, int]:
 
 
 def stock(rng: Random, *, held: bool) -> CorpusLine:
-    """Draw one inventory, with contents that are held out or are not."""
+    """Draw one inventory, with held-out or other contents."""
     place, one, few, other, many = choose(rng, shelf, held=held)
     order = one if few < many else other
     text = f"#{place} | {one} x{few} | {other} x{many} | sum {few + many} | order {order} -> #{place}"

@@ -1,4 +1,4 @@
-"""Batches of tokens, cut from lines that are drawn anew for each batch or once for a training set; and what cuts them."""
+"""Batches of tokens, from lines that are drawn for each batch or once for a training set; and the tokenizers."""
 
 import re
 from collections import Counter, defaultdict
@@ -22,7 +22,7 @@ WORD = re.compile(r" ?[A-Za-z]+| ?[0-9]| ?[^A-Za-z0-9 ]+| +")
 
 
 class TextRow(Struct, frozen=True):
-    """The lines of a row and its tokens, one more than it has predictions; `slices` says what each target counts for."""
+    """The lines of a row and its tokens, one more than it has targets; `slices` assigns targets to slices."""
 
     lines: list[CorpusLine]
     codes: list[int]
@@ -33,8 +33,8 @@ class TextCorpus:
     """Rows of tokens, one line of text after the other, all of one source; every row begins with a line break.
 
     Args:
-        plan: Which lines, cut into what, and how many in a row and a batch.
-        seed: Of the training rows.
+        plan: The lines, the tokenizer, and the sizes of a row and a batch.
+        seed: Seed of the training rows.
 
     Raises:
         KeyError: If no corpus, or no source in `shares`, has this name.
@@ -49,15 +49,15 @@ class TextCorpus:
         self._shares = {name: self._even[name] * share for name, share in plan.shares.items()} or self._even
 
     def batch(self, step: int, *, part: int = 0, parts: int = 1) -> Batch:
-        """Return the batch of a step, or a part of it: the same rows, however many parts it comes in."""
+        """Return the batch of a step, or a part of it: the same rows in any number of parts."""
         rows = self._plan.batch_size // parts
         first = (step - 1) * self._plan.batch_size + part * rows
         return self._stack([self._training_row(first + index) for index in range(rows)], id=f"{step}/{part}")
 
     def held_out(self) -> Batch:
-        """Return the held-out rows: the same ones under every seed, of all sources alike.
+        """Return the held-out rows: the same for every seed, with equal shares of all sources.
 
-        With nothing held apart they are the first rows of the training set.
+        If nothing is held apart they are the first rows of the training set.
         """
         count = self._plan.held_rows
         if not self._plan.held_apart:
@@ -69,7 +69,7 @@ class TextCorpus:
         return self._row(f"{self._seed}/row", number, self._shares, held=False)
 
     def _row(self, name: str, number: int, shares: Mapping[str, float], *, held: bool) -> TextRow:
-        """Draw a row; steps of the golden section through the shares give every batch nearly the same of each source."""
+        """Draw a row; golden-section steps through the shares give every batch nearly the same number of each source."""
         rng, draw = Random(f"{name}/{number}"), self._sources[_at(number * GOLDEN % 1, shares)]
         row = TextRow([], [self.tokens.line_break], [])
         while len(row.codes) <= self._plan.length:
@@ -94,7 +94,7 @@ class TextCorpus:
 
 
 def _at(place: float, shares: Mapping[str, float]) -> str:
-    """Return the name that lies at a place, 0 to 1, of shares laid end to end."""
+    """Return the name at a position, 0 to 1, of concatenated shares."""
     left = place * sum(shares.values())
     for name, share in shares.items():
         left -= share
@@ -108,12 +108,12 @@ def _slices(marks: list[list[str | None]]) -> dict[str, Tensor]:
     return {name: torch.tensor([[mark == name for mark in row] for row in marks]) for name in names}
 
 
-# How a text becomes numbers.
+# Tokenizers.
 class Tokens(Protocol):
-    """Cuts texts into tokens."""
+    """Converts texts to tokens."""
 
     count: int
-    """Tokens known."""
+    """Size of the vocabulary."""
     line_break: int
     """The token between two lines."""
 
@@ -137,9 +137,9 @@ class Characters:
         return [ord(character) - 31 for character in text]
 
 
-# Tokens learnt by merging the most frequent pair of neighbours again and again (Sennrich et al. 2016).
+# Tokens from repeated merges of the most frequent pair of neighbours (Sennrich et al. 2016).
 class PairTokens:
-    """Characters and what they were merged to. Numbers stay single digits, and no merge joins two words.
+    """Characters and their merges. Numbers stay single digits, and no merge joins two words.
 
     Args:
         merges: The pairs merged, in their order; the first one makes token 96.
@@ -168,7 +168,7 @@ class PairTokens:
 
 @cache
 def pair_tokens(corpus: str, *, lines: int = 400, merges: int = 256) -> PairTokens:
-    """Return the tokens of a text corpus, learnt from `lines` lines of each of its sources; the same ones always.
+    """Return the tokenizer of a text corpus, learnt from `lines` lines of each of its sources; it is always the same.
 
     Raises:
         KeyError: If no text corpus has this name.
@@ -179,7 +179,7 @@ def pair_tokens(corpus: str, *, lines: int = 400, merges: int = 256) -> PairToke
 
 
 def learn(texts: list[str], merges: int) -> list[Pair]:
-    """Return the pairs to merge: at each turn the most frequent one within words, of several the one of smallest tokens."""
+    """Return the pairs to merge: at each turn the most frequent one within words; of equals the one with the smallest tokens."""
     counts = Counter(word for text in texts for word in WORD.findall(text))
     words = [(Characters().encode(word), count) for word, count in counts.items()]
     pairs: Counter[Pair] = Counter()
@@ -207,7 +207,7 @@ def learn(texts: list[str], merges: int) -> list[Pair]:
 
 
 def merged(codes: list[int], pair: Pair, token: int) -> list[int]:
-    """Return the codes with `token` in the place of each `pair`, from the left.
+    """Return the codes with each `pair` replaced by `token`, from the left.
 
     >>> merged([1, 1, 1, 2], (1, 1), 9)
     [9, 1, 2]

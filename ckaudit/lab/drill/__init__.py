@@ -1,1 +1,1 @@
-"""A fire drill: a user's own training, short and apart from every real run, healthy and with faults, and what is seen of each."""
+"""A fire drill: a user's own training, short and separate from real runs, healthy and with faults, and the audit of each."""

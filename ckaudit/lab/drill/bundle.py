@@ -1,4 +1,4 @@
-"""What is sent to report a false alarm or a miss: the records behind it, without a name, a path or a fact of whoever trained."""
+"""The bundle for reporting a false alarm or a miss: its recordings, without names, paths or facts about the user."""
 
 import json
 import random
@@ -18,7 +18,7 @@ from ckaudit.lab.drill.outcomes import DrillReport, Seen
 from ckaudit.lab.drill.trainings import Trained
 from ckaudit.metrics import metrics
 
-# What `Recorder` finds out by itself, whatever the model.
+# Facts that `Recorder` determines by itself, for any model.
 OWN = {
     "schema_version",
     "source",
@@ -36,7 +36,7 @@ OWN = {
     "dropout_module",
     "batch_norm_batches",
 }
-# What it has to be told, and what every careful user would tell it: nothing of it is chosen by a fault alone.
+# Facts that a careful user would pass; none of them is specific to a fault.
 USER_FACTS = {
     "vocabulary",
     "sequence_length",
@@ -46,12 +46,12 @@ USER_FACTS = {
     "planned_learning_rate",
     "loss_ema_beta",
 }
-HINTS = ("model_scale_hint",)  # words of the user that are repeated in each checkpoint
+HINTS = ("model_scale_hint",)  # text of the user that is repeated in each checkpoint
 
 FACTS = (OWN | USER_FACTS) - {"commit", "lock_hash", "environment", "model"}
-"""What of run.json is the same whoever trains: nothing of the machine, the code, or the model's own configuration."""
+"""Members of run.json that do not depend on who trains: nothing about the machine, the code, or the model's configuration."""
 BY_NAME = ("weights", "gradients", "weight_deltas", "activations", "attention", "moe", "probes")
-"""Sections of a checkpoint whose keys are names of the user's model."""
+"""Sections of a checkpoint whose keys are names from the user's model."""
 COMMON = ("weight", "bias")
 NUMBERS_IN_WORDS, HASHES = ("NaN", "Infinity", "-Infinity"), ("batch_hash", "input_hash")
 KEPT = ("step", "time", "session", "schema_version", "batch_hash")
@@ -62,12 +62,12 @@ def write_bundle(report: DrillReport, trained: Sequence[Trained], path: Path) ->
     """Write the records of flagged healthy trainings and of missed faults to a zip file.
 
     Args:
-        report: What the drill came to.
-        trained: Its trainings.
+        report: The report of the drill.
+        trained: The trainings of the drill.
         path: The file.
 
     Returns:
-        Names of the trainings in it; empty: there is none to be reported, and no file.
+        Names of the trainings in the bundle; empty: there is nothing to report, and no file.
     """
     wanted = [healthy.name for healthy in report.healthy if healthy.findings] + [fault.fault for fault in report.of("missed")]
     chosen = [training for training in trained if training.name in wanted and training.folder.is_dir()]
@@ -89,7 +89,7 @@ def write_bundle(report: DrillReport, trained: Sequence[Trained], path: Path) ->
 
 
 def without_names(report: DrillReport) -> DrillReport:
-    """Return a report that names no command, no place in the model, and quotes nothing."""
+    """Return a report without the command, places in the model, and quotations."""
     healthy = tuple(replace(outcome, findings=tuple(map(_bare, outcome.findings))) for outcome in report.healthy)
     faults = tuple(
         replace(outcome, place="", remedy="", reason="", finding=outcome.finding and _bare(outcome.finding))
@@ -103,11 +103,11 @@ def _bare(seen: Seen) -> Seen:
 
 
 def disguise(folder: Path, target: Path, rng: random.Random) -> None:
-    """Write a run to another folder without names of its model, labels and texts; how names are built stays, and all numbers.
+    """Write a run to another folder without names of its model, labels and texts; the structure of names and all numbers stay.
 
     Args:
         folder: The run folder.
-        target: Where it goes; made.
+        target: Folder to create.
         rng: Draws the names.
     """
     anonymous(folder, target, facts=FACTS, rng=rng, names=_new_names(folder, rng))
@@ -124,7 +124,7 @@ def disguise(folder: Path, target: Path, rng: random.Random) -> None:
 
 
 def _new_names(folder: Path, rng: random.Random) -> dict[str, str]:
-    """Return a new name for every name of a tensor or a module: numbers stay, and equal words become equal ones."""
+    """Return a new name for every name of a tensor or a module: numbers stay, and equal words are replaced by equal ones."""
     old: set[str] = set()
     for name in json.loads((folder / MANIFEST_NAME).read_bytes()).get("tensors", {}):
         parts = name.split(".")
@@ -164,7 +164,7 @@ def _checkpoint(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _values(row: dict[str, Any], *, any_name: bool = False) -> dict[str, Any]:
-    """Return the values of a line that have a name of the catalogue, and no texts but hashes and numbers in words."""
+    """Return the values of a log line with names from the catalogue, without texts except hashes and special numbers."""
     known = {*KEPT, *metrics(), *(path for metric in metrics().values() for path in metric.paths)}
     return {
         name: value
@@ -174,20 +174,20 @@ def _values(row: dict[str, Any], *, any_name: bool = False) -> dict[str, Any]:
     }
 
 
-# A run folder without anything that a real run would not have: no telling name, no label, no fact that was only told.
+# A run folder reduced to what any real run has: no telling names, labels, or facts that only the lab knows.
 def anonymous(
     folder: Path, target: Path, *, facts: set[str], rng: random.Random, names: dict[str, str] | None = None
 ) -> dict[str, str]:
-    """Write a run to another folder with other names of tensors, another seed and only some facts.
+    """Write a run to another folder with new names of tensors, another seed and a selection of facts.
 
     Tensors keep their order, and in the tensor table their shape, module and kind. A file that cannot be read is copied.
 
     Args:
         folder: The run folder.
-        target: Where it goes; made.
-        facts: Members of run.json that stay.
+        target: Folder to create.
+        facts: Members of run.json to keep.
         rng: Draws the names.
-        names: New names by old ones; None: one without any structure for each tensor.
+        names: New names by old ones; None: an unstructured name for each tensor.
 
     Returns:
         The new names by the old ones.
@@ -213,7 +213,7 @@ def anonymous(
 
 
 def renamed(value: Any, names: dict[str, str]) -> Any:
-    """Return a document with every key and text that is a tensor's name replaced, also behind the slash of a label."""
+    """Return a document with every key and text that is a tensor's name replaced, also after the slash of a label."""
     if isinstance(value, dict):
         return {_renamed_text(key, names): renamed(item, names) for key, item in value.items()}
     if isinstance(value, list):
@@ -229,7 +229,7 @@ def _renamed_text(text: str, names: dict[str, str]) -> str:
 def _rename_in_checkpoint(file: Path, target: Path, names: dict[str, str]) -> None:
     try:
         document = json.loads(read_bytes(file, file.name))
-    except (BrokenFile, ValueError):  # the fault may be that it cannot be read
+    except (BrokenFile, ValueError):  # being unreadable may be the fault
         shutil.copy(file, target)
         return
     for hint in HINTS:

@@ -1,4 +1,4 @@
-"""What is seen of each training of a drill: whether a fault is found, when and as what, or what line would show it."""
+"""The results of a drill's trainings: whether a fault is found, when and as what, or which line of code would reveal it."""
 
 from collections.abc import Callable, Sequence
 from statistics import median
@@ -25,11 +25,11 @@ class Seen(Struct, frozen=True, kw_only=True):
 
     Attributes:
         code: Code of the rule.
-        name: Its name.
+        name: Name of the rule.
         severity: sev0, sev1 or sev2.
-        first_step: First step of what it is of; null: it is of the whole run.
+        first_step: First step of the finding; null: it is about the whole run.
         where: Tensor, block or scalar; null: it has no place.
-        message: What it says.
+        message: Message of the finding.
     """
 
     code: str
@@ -47,7 +47,7 @@ class HealthyOutcome(Struct, frozen=True, kw_only=True):
         name: healthy-1 or healthy-2.
         steps: Steps that it took.
         loss: Median training loss of its last tenth; null: none was recorded.
-        findings: What is found in it, sev0 to sev2: each is a false alarm, or an illness that the training really has.
+        findings: Findings of sev0 to sev2: each is a false alarm, or a real illness of the training.
     """
 
     name: str
@@ -61,24 +61,24 @@ class FaultOutcome(Struct, frozen=True, kw_only=True):
 
     Attributes:
         fault: Name of the fault.
-        title: What is wrong, in a few words.
+        title: Short description.
         truth: The cause that should be named.
-        outcome: Found; missed although it had an effect; harmless, without effect and without a finding; crashed, where the
-            program itself stopped and nothing else was seen; or not done.
-        reason: Why it was not done, or what the program said when it crashed; empty: neither.
-        onset: First step at which the fault was done, as the record counts; null: it was not.
-        place: The part that it was done to; empty: all of the model, or none.
+        outcome: Found; missed although it had an effect; harmless, without effect and without a finding; crashed, if the program
+            stopped and nothing else was found; or not done.
+        reason: Why it was not done, or the program's message when it crashed; empty: neither.
+        onset: First step at which the fault acted, in the steps of the record; null: it did not.
+        place: The module that was changed; empty: the whole model, or none.
         steps: Steps that the training took.
-        end: Whether it was ended after its steps, the script ended before, or it crashed.
+        end: Whether the drill ended it after its steps, the script ended earlier, or it crashed.
         loss: Median training loss of its last tenth; null: none was recorded.
         is_worse: Whether its loss ends above that of both healthy trainings, beyond their noise.
-        is_fact: Whether weights, gradients or code were changed, which a record shows whatever the loss says.
-        seen_step: First step after which an audit of the record would have told it; null: none would.
+        is_fact: Whether weights, gradients or code were changed, which a record shows even if the loss does not.
+        seen_step: First step after which an audit of the record reports it; null: none does.
         delay: Steps from the onset to that step; null: it was not found.
-        finding: What it was found as; null: it was not.
+        finding: The finding that reports it; null: it was not found.
         cause: The likeliest cause at the end; null: none is named.
-        is_cause_right: Whether that is the truth, or as good.
-        remedy: What would have it found: the line, with the checks that it lets judge; empty: nothing is missing.
+        is_cause_right: Whether that is the truth, or an equivalent cause.
+        remedy: The line of code that would reveal it, with the checks that it enables; empty: nothing is missing.
     """
 
     fault: str
@@ -102,17 +102,17 @@ class FaultOutcome(Struct, frozen=True, kw_only=True):
 
 
 class DrillReport(Struct, frozen=True, kw_only=True):
-    """What a drill comes to.
+    """The report of a drill.
 
     Attributes:
         command: The command that trained.
         steps: Steps asked for.
         onset: First step of faults that come in the middle.
-        strength: Of the faults, from 0 to 1.
-        seed: Of what they draw.
+        strength: Strength of the faults, from 0 to 1.
+        seed: Seed of the faults' random numbers.
         is_repeatable: Whether the two healthy trainings have the same losses.
-        learns: Whether their loss falls by more than noise: otherwise no fault shows in it.
-        to_judge_more: The one line that would let most of the open vital checks judge; null: none is open.
+        learns: Whether their loss falls by more than noise; otherwise no fault shows in it.
+        to_judge_more: The line of code that would enable most of the open vital checks; null: none is open.
         healthy: The healthy trainings.
         faults: The trainings with a fault, in the order in which they were asked for.
     """
@@ -134,12 +134,12 @@ class DrillReport(Struct, frozen=True, kw_only=True):
 
     @property
     def is_flagged(self) -> bool:
-        """Whether something is found in a healthy training."""
+        """Whether a healthy training has a finding."""
         return any(healthy.findings for healthy in self.healthy)
 
     @property
     def is_clean(self) -> bool:
-        """Whether every fault with an effect was found, and nothing in the healthy trainings."""
+        """Whether every fault with an effect was found, and the healthy trainings have no finding."""
         return not self.is_flagged and not self.of("missed")
 
 
@@ -147,9 +147,9 @@ def judged(plan: DrillPlan, trained: Sequence[Trained], *, progress: Callable[[i
     """Audit every training of a drill.
 
     Args:
-        plan: What was drilled.
-        trained: What became of its trainings, the healthy ones first.
-        progress: Called with trainings judged and trainings in all.
+        plan: The plan of the drill.
+        trained: The completed trainings, the healthy ones first.
+        progress: Called with the number of judged trainings and of all trainings.
     """
     healthy = [DrillRecording(training) for training in trained[:2]]
     outcomes = []
@@ -173,7 +173,7 @@ def judged(plan: DrillPlan, trained: Sequence[Trained], *, progress: Callable[[i
 
 
 class DrillRecording:
-    """The record of one training, and what audits of it said so far."""
+    """The record of one training, and the results of its audits so far."""
 
     def __init__(self, trained: Trained) -> None:
         self.trained = trained
@@ -193,7 +193,7 @@ class DrillRecording:
 
     @property
     def run(self) -> Run:
-        """The run in memory, with all that any check and the coverage look at."""
+        """The run in memory, with everything that a check or the coverage reads."""
         if self._run is None:
             from ckaudit.audit.engine import open_judged, triage_reads
             from ckaudit.metrics import metrics
@@ -203,7 +203,7 @@ class DrillRecording:
         return self._run
 
     def report(self, step: int | None = None) -> Report:
-        """Return the audit of the record as it stood at a step, or at its end."""
+        """Return the audit of the record in its state at a step, or at its end."""
         if step not in self._reports:
             from ckaudit.audit.engine import triage_run
 
@@ -211,7 +211,7 @@ class DrillRecording:
         return self._reports[step]
 
     def codes(self, step: int | None = None) -> set[str]:
-        """Return the codes of what counts at a step."""
+        """Return the codes of the findings that count at a step."""
         return {finding.code for finding in counting_findings(self.report(step), 0)}
 
 
@@ -254,7 +254,7 @@ def _with_findings(
     outcome: FaultOutcome, kind: FaultKind, record: DrillRecording, healthy: Sequence[DrillRecording]
 ) -> FaultOutcome:
     onset = outcome.onset or 0
-    since = onset if kind.sudden else 0  # what is wrong from the start shows at step 0 already
+    since = onset if kind.sudden else 0  # a fault from the start shows at step 0 already
     report = record.report()
     usual = set().union(*(twin.codes() for twin in healthy))
     if not [finding for finding in counting_findings(report, since) if finding.code not in usual]:
@@ -282,14 +282,14 @@ def _without_findings(outcome: FaultOutcome, kind: FaultKind, record: DrillRecor
 
 
 def _new(record: DrillRecording, healthy: Sequence[DrillRecording], since: int, step: int) -> list[Finding]:
-    """Return the findings that count at a step and that no healthy training had as it stood then."""
+    """Return the findings that count at a step and that no healthy training had at that step."""
     last = [twin.run.last_step or 0 for twin in healthy]
     usual = set[str]().union(*(twin.codes() | twin.codes(min(step, end)) for twin, end in zip(healthy, last, strict=True)))
     return [finding for finding in counting_findings(record.report(step), since) if finding.code not in usual]
 
 
 def _first_seen(record: DrillRecording, healthy: Sequence[DrillRecording], since: int, onset: int) -> int:
-    """Return the first step at whose end something new is reported; what is reported once is taken to stay reported."""
+    """Return the first step after which something new is reported; reported findings are assumed to persist."""
     last = record.run.last_step or onset
     low, high = min(onset, last), last
     while low < high:
@@ -302,7 +302,7 @@ def _first_seen(record: DrillRecording, healthy: Sequence[DrillRecording], since
 
 
 def remedy_of(kind: FaultKind, run: Run) -> str:
-    """Return what would show a fault that was missed: a line for a check that its cause explains; empty: none lacks anything.
+    """Return the line of code that would reveal a missed fault, by a check that its cause explains; empty: no check lacks data.
 
     Args:
         kind: The fault.

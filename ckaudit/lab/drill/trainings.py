@@ -1,4 +1,4 @@
-"""The trainings of a drill: one command again and again, each in a process of its own that ends by itself."""
+"""The trainings of a drill: one command run repeatedly, each time in a process of its own that ends by itself."""
 
 import os
 import signal
@@ -18,23 +18,23 @@ from ckaudit.errors import CkauditError, UsageError
 from ckaudit.recorder.drill.settings import DRILL_ENVIRONMENT_VARIABLE, DrillSettings, DrillStatus, read_status
 
 QUIET: Mapping[str, str] = {"WANDB_MODE": "disabled", "COMET_MODE": "disabled"}
-"""What keeps trackers on other machines from taking a drill for a run; what the user has set stays."""
+"""Variables that keep remote trackers from recording a drill as a run; values that the user has set stay."""
 
 End = Literal["steps", "script", "crash"]
 
 
 class DrillPlan(Struct, frozen=True, kw_only=True):
-    """What is drilled.
+    """The plan of a drill.
 
     Attributes:
-        command: The command that trains.
+        command: The training command.
         faults: Names of faults, in order.
         steps: Steps of each training.
         onset: First step of faults that come in the middle.
-        strength: From 0 (the weakest) to 1.
-        seed: Of what faults draw.
-        jobs: Trainings at a time.
-        wait: Seconds within which a program has to make a recorder.
+        strength: Strength of the faults, from 0 (the weakest) to 1.
+        seed: Seed of the faults' random numbers.
+        jobs: Number of trainings in parallel.
+        wait: Seconds within which a program must start a recorder.
     """
 
     command: tuple[str, ...]
@@ -56,14 +56,14 @@ HEALTHY = ("healthy-1", "healthy-2")
 
 
 class Trained(Struct, frozen=True, kw_only=True):
-    """What became of one training.
+    """The result of one training.
 
     Attributes:
-        name: Of the training: `healthy-1`, or its fault.
+        name: Name of the training: `healthy-1`, or its fault.
         folder: Its run folder.
-        note: What the recorder noted.
-        end: Whether it ended by the drill after its steps, by the script before, or by a crash.
-        code: What the process ended with; negative: the number of a signal.
+        note: The status that the recorder wrote.
+        end: Whether the drill ended it after its steps, the script ended earlier, or it crashed.
+        code: Exit code of the process; negative: the number of a signal.
         stderr: The last lines that it wrote to standard error.
     """
 
@@ -76,15 +76,15 @@ class Trained(Struct, frozen=True, kw_only=True):
 
 
 def train_all(plan: DrillPlan, root: Path, *, on_step: Callable[[int, int], object] | None = None) -> list[Trained]:
-    """Train everything that a plan has; the first healthy one alone, for where it fails so would all.
+    """Run all trainings of a plan; the first healthy one runs alone, because if it fails all would.
 
     Args:
         plan: What is drilled.
-        root: An empty folder for run folders, notes and what the trainings say.
-        on_step: Called with steps taken and steps in all, about ten times a second.
+        root: An empty folder for run folders, status files and the output of the trainings.
+        on_step: Called with the number of steps taken and of all steps, about ten times a second.
 
     Raises:
-        UsageError: If the command cannot be started, makes no recorder, or its healthy training ends before the onset.
+        UsageError: If the command cannot be started, starts no recorder, or its healthy training ends before the onset.
         CkauditError: If the healthy training crashes.
     """
     steps = dict.fromkeys(plan.names, 0)
@@ -139,16 +139,16 @@ def _all_of(plan: DrillPlan, names: Sequence[str], root: Path, report_progress: 
 
 
 def _leave(number: int, _frame: object) -> None:
-    """Leave where this process is told to end, but take the trainings along."""
+    """Exit when this process is told to end, after terminating the trainings."""
     sys.exit(128 + number)
 
 
-POLL = 0.1  # seconds between two looks
-LAST_LINES, LAST_BYTES = 12, 4_000  # of what a training says
+POLL = 0.1  # seconds between two polls
+LAST_LINES, LAST_BYTES = 12, 4_000  # of a training's output
 
 
 class _Process:
-    """One training under way."""
+    """One running training."""
 
     def __init__(self, plan: DrillPlan, name: str, root: Path) -> None:
         self.name, self.folder, self.steps = name, root / name, 0
@@ -166,13 +166,13 @@ class _Process:
             self._process = _started(plan.command, QUIET | os.environ | settings.as_environment(), out, err)
 
     def look(self, *, patience: float = 30.0) -> Trained | None:
-        """Return what became of it once it has ended, and count its steps.
+        """Count its steps, and return the result once it has ended.
 
         Args:
-            patience: Seconds that a program may take to end once its training has; what still runs then is stopped.
+            patience: Seconds that a program may take to exit after its training; then it is killed.
 
         Raises:
-            UsageError: If it made no recorder.
+            UsageError: If it started no recorder.
         """
         code = self._process.poll()
         note = read_status(self.folder)
@@ -185,7 +185,7 @@ class _Process:
             if self._ended_at and monotonic() - self._ended_at > patience:
                 self.kill()
             return None
-        self.kill()  # what the program started and left behind
+        self.kill()  # children that the program left behind
         output = self._last_lines()
         if note is None and code:
             what = f"{_in_words(code)} before it made a recorder"
@@ -201,13 +201,13 @@ class _Process:
         return Trained(name=self.name, folder=self.folder, note=note, end=end, code=code, stderr=output)
 
     def kill(self) -> None:
-        """Stop the program and all that it started."""
+        """Kill the program and its children."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def _counted(self) -> int:
-        """Return how many steps have a line so far; what is logged later has a second, without the count."""
+        """Return how many steps have a log line so far; values logged later have a second line, without the count."""
         with suppress(FileNotFoundError), (self.folder / SCALARS_NAME).open("rb") as stream:
             stream.seek(self._read)
             text = stream.read()
@@ -248,12 +248,12 @@ def _no_recorder(plan: DrillPlan, what: str, output: str) -> UsageError:
 
 
 def quoted(output: str) -> str:
-    """Return the last words of a program as an end of a sentence; nothing where it said nothing."""
+    """Return the last output of a program as the end of a sentence; empty if there is none."""
     return f"; it said last: {' | '.join(output.splitlines()[-3:])}" if output else ""
 
 
 def shown_command(command: Sequence[str]) -> str:
-    """Return a command as it is typed."""
+    """Return a command as typed in a shell."""
     from shlex import join
 
     return join(command)

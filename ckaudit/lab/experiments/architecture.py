@@ -1,4 +1,4 @@
-"""Experiments with what a model is: its attention, and its depth."""
+"""Experiments on the structure of a model: its attention, and its depth."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # EXP-4: one projection is multiplied by zero.
 class ZeroedAttention(Change):
-    """What attention of block 1 adds to the stream is multiplied by zero."""
+    """The output of attention in block 1 is multiplied by zero."""
 
     def model(self, model: "nn.Module") -> None:
         """Set the gain."""
@@ -42,15 +42,15 @@ class ZeroWeight(Change):
 def zeroed_projection() -> Mapping[str, Change]:
     """One projection is cut off: what lies before it gets no gradient.
 
-    In one arm the output of attention in block 1 is multiplied by zero, for good. Its four matrices and the norm in front of
-    them get a gradient of exactly zero; the residual stream carries the rest, so that the loss falls nearly
-    as well. In the other arm only the weight of the output projection starts as zeros: at the first step queries, keys and
-    values get nothing, the projection itself does, and from the second step on all of them learn. The first is a fault, the
-    second a common initialization.
+    In one arm the output of attention in block 1 is multiplied by zero, for good. Its four matrices and the norm in front of them
+    get a gradient of exactly zero; the residual stream carries the rest, so that the loss falls nearly as well. In the other arm
+    only the weight of the output projection starts as zeros: at the first step queries, keys and values get nothing, the
+    projection itself does, and from the second step on all of them learn. The first is a fault, the second a common
+    initialization.
 
-    Look at the gradient norms of block 1, tensor by tensor, at step 10, and at the relative movement at the end.
-    The weights without a gradient still shrink a little, by weight decay, all by the same share. The projection that started
-    as zeros is missing there: nothing can be related to a norm of zero.
+    Look at the gradient norms of block 1, tensor by tensor, at step 10, and at the relative movement at the end. The weights
+    without a gradient still shrink a little, by weight decay, all by the same share. The projection that started as zeros is
+    missing there: nothing can be related to a norm of zero.
     """
     return {"healthy": Change(), "cut off for good": ZeroedAttention(), "starts as zeros": ZeroWeight()}
 
@@ -146,7 +146,7 @@ class Qwen3ShapedModel(Change):
 
 
 class DeepDamped(Qwen3ShapedModel):
-    """The same, where the stream is multiplied by `strength` on its way around every branch."""
+    """The same, with the residual connection around every branch multiplied by `strength`."""
 
     def model(self, model: "nn.Module") -> None:
         """Damp every block."""
@@ -191,7 +191,7 @@ class RopeQkNormModel(Change):
                     self.perturb(module)
 
     def perturb(self, attention: Any) -> None:
-        """Change a layer; nothing, unless overridden."""
+        """Change a layer; the default does nothing."""
 
 
 class Unnormed(RopeQkNormModel):

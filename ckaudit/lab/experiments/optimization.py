@@ -1,4 +1,4 @@
-"""Experiments with how a model is trained: seed, initial weights, learning rate, warm-up, optimizer, weights that are changed."""
+"""Experiments on the training of a model: seed, initial weights, learning rate, warm-up, optimizer, changed weights."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # EXP-1: what a healthy training looks like.
 class OtherSeed(Change):
-    """The same training from other weights and on other sentences."""
+    """The same training with other initial weights and other sentences."""
 
     def plan(self, plan: Plan) -> Plan:
         """Take another seed."""
@@ -120,10 +120,10 @@ class Enlarged(Change):
 
 
 class EnlargedUnclipped(Enlarged):
-    """The same, and gradients are not clipped at all."""
+    """The same, without gradient clipping."""
 
     def plan(self, plan: Plan) -> Plan:
-        """Take the limit away."""
+        """Remove the clip norm."""
         return replace(plan, optimizer=replace(plan.optimizer, clip=None))
 
 
@@ -138,14 +138,14 @@ class EnlargedUnclipped(Enlarged):
 def enlarged_weights() -> Mapping[str, Change]:
     """Weights times five: what the jump looks like, and who recovers.
 
-    After the update of step 75 the matrices of all blocks are multiplied by five. The loss of step 76 is that of a
-    stranger, and the gradient norm is four times what it was. Afterwards updates are smaller beside the weights, since
-    the weights have grown and Adam's updates have not. With the limit at 1 the coefficient says how much is cut. Adam hides
-    most of the difference between the arms: it divides by its own second moment, so that what one huge gradient does, with
-    or without clipping, is mostly to make the following updates small.
+    After the update of step 75 the matrices of all blocks are multiplied by five. The loss of step 76 is that of a stranger, and
+    the gradient norm is four times what it was. Afterwards updates are smaller beside the weights, since the weights have grown
+    and Adam's updates have not. With the limit at 1 the coefficient says how much is cut. Adam hides most of the difference
+    between the arms: it divides by its own second moment, so that what one huge gradient does, with or without clipping, is
+    mostly to make the following updates small.
 
-    Look at the weight norms at step 80, the only series that name the cause: no optimizer moves a weight by four times its
-    size in one step. Then compare how fast the two arms come back.
+    Look at the weight norms at step 80, the only series that name the cause: no optimizer moves a weight by four times its size
+    in one step. Then compare how fast the two arms come back.
     """
     return {"healthy": Change(), "x5, clipped": Enlarged(75, 5), "x5, not clipped": EnlargedUnclipped(75, 5)}
 

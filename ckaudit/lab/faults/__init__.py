@@ -1,1 +1,1 @@
-"""Faults, each of known truth, in one file for each part of a training that they concern."""
+"""Faults with known truth, one file for each part of a training that they concern."""

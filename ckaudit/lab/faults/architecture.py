@@ -1,4 +1,4 @@
-"""Blocks that do not pass their signal on: normalization, residual paths, activations, experts, size."""
+"""Blocks that do not pass on their signal: normalization, residual paths, activations, experts, size."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -31,15 +31,14 @@ if TYPE_CHECKING:
     ),
 )
 class NoNorm(Change):
-    """Nothing norms the stream: not before attention, not before the MLP, not before the head.
+    """The residual stream is never normed: not before attention, not before the MLP, not before the head.
 
-    Seen under seed 0: the first gradients are 40 times smaller than in the healthy run, from step 50 on the stream is three
-    times as large behind each block as before it (healthy: 1.3 times); the loss is 2.85 at step 50 (2.32) and 2.58 at step
-    80 (2.08).
+    Seen under seed 0: the first gradients are 40 times smaller than in the healthy run, from step 50 on the stream is three times
+    as large behind each block as before it (healthy: 1.3 times); the loss is 2.85 at step 50 (2.32) and 2.58 at step 80 (2.08).
     """
 
     def model(self, model: "nn.Module") -> None:
-        """Take the norms away."""
+        """Remove the norms."""
         from torch import nn
 
         blocks: Any = model.get_submodule("blocks")
@@ -64,14 +63,14 @@ class NoNorm(Change):
     ),
 )
 class NoResidual(Change):
-    """Attention and MLP replace the stream in place of adding to it.
+    """Attention and MLP replace the residual stream instead of adding to it.
 
-    Seen under seed 0: at step 20 the gradient of the first block is 1,700 times smaller than the last one's (healthy:
-    equal), at step 100 4,000 times; the loss stops at 2.85 after 50 steps (1.94 at step 100).
+    Seen under seed 0: at step 20 the gradient of the first block is 1,700 times smaller than the last one's (healthy: equal), at
+    step 100 4,000 times; the loss stops at 2.85 after 50 steps (1.94 at step 100).
     """
 
     def model(self, model: "nn.Module") -> None:
-        """Cut the way around."""
+        """Remove the residual connections."""
         blocks: Any = model.get_submodule("blocks")
         for block in blocks:
             block.skip = 0.0
@@ -87,14 +86,14 @@ class NoResidual(Change):
     test=FaultStrength(strength=0.25),
 )
 class WeakResidual(Change):
-    """On its way around attention and around the MLP the stream is multiplied by `strength`, in every block.
+    """The residual connections around attention and MLP are multiplied by `strength`, in every block.
 
-    Seen under seed 0: at step 20 the first block's gradient is 34 times smaller than the last one's (healthy: equal), at
-    step 50 only 4 times, and the stream is no larger behind later blocks; the loss is 2.85 at step 50 (2.32).
+    Seen under seed 0: at step 20 the first block's gradient is 34 times smaller than the last one's (healthy: equal), at step 50
+    only 4 times, and the stream is no larger behind later blocks; the loss is 2.85 at step 50 (2.32).
     """
 
     def model(self, model: "nn.Module") -> None:
-        """Weaken the way around."""
+        """Weaken the residual connections."""
         blocks: Any = model.get_submodule("blocks")
         for block in blocks:
             block.skip = self.strength
@@ -121,11 +120,11 @@ class SigmoidSaturated(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Take the sigmoid."""
+        """Use the sigmoid."""
         return replace(plan, model=replace(plan.model, activation="sigmoid")) if isinstance(plan.model, Gpt) else plan
 
     def model(self, model: "nn.Module") -> None:
-        """Enlarge what feeds it."""
+        """Enlarge the weights before the sigmoid."""
         blocks: Any = model.get_submodule("blocks")
         for block in blocks:
             block.mlp.up.weight.data.mul_(self.strength)
@@ -155,7 +154,7 @@ class SigmoidStack(Change):
         return replace(plan, model=replace(plan.model, depth=int(self.strength))) if isinstance(plan.model, Mlp) else plan
 
     def model(self, model: "nn.Module") -> None:
-        """Take sigmoids."""
+        """Use sigmoids."""
         from torch import nn
 
         layers: Any = model.get_submodule("layers")
@@ -199,7 +198,7 @@ class DeadReluCnn(Change):
     detectable=50,
 )
 class DropoutHeavy(Change):
-    """Of what attention and MLP add to the stream, dropout removes a share `strength`.
+    """Dropout removes a share `strength` of the outputs of attention and MLP.
 
     Seen under seed 0: the loss is 2.14 at step 100 (healthy: 1.94) and up to 0.1 above that of evaluations, which are made
     without dropout; activations of the MLPs stay at a tenth of their healthy spread.
@@ -228,7 +227,7 @@ class ExpertCapacity(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Shrink the room."""
+        """Shrink the capacity."""
         return replace(plan, model=replace(plan.model, capacity=self.strength)) if isinstance(plan.model, Gpt) else plan
 
 
@@ -250,7 +249,7 @@ class RouterCollapse(Change):
     """
 
     def model(self, model: "nn.Module") -> None:
-        """Add the biases and take the loss away."""
+        """Add the biases and remove the load-balance loss."""
         from torch import nn, zeros
 
         from ckaudit.lab.models.language_models import Switch
@@ -275,15 +274,15 @@ class RouterCollapse(Change):
     family="moe",
 )
 class RouterCollapseSlow(Change):
-    """From step `onset` on the load-balance loss is weighted with minus `strength`, so that the liked are liked more.
+    """From step `onset` on the load-balance loss has the weight minus `strength`, so that popular experts become more popular.
 
-    Seen under seed 0: 11 steps after the onset the second block's router sends 99 % of the tokens to one expert, after 21
-    all, while the first block's is only uneven (52 %); dropped tokens rise from 5 % to 45 %, and the loss even falls, by
-    what the turned term takes from it.
+    Seen under seed 0: 11 steps after the onset the second block's router sends 99 % of the tokens to one expert, after 21 all,
+    while the first block's is only uneven (52 %); dropped tokens rise from 5 % to 45 %, and the loss even falls, by what the
+    turned term takes from it.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
-        """Turn the weight at the onset."""
+        """Negate the weight at the onset."""
         if training.step == self.onset:
             from ckaudit.lab.models.language_models import Switch
 

@@ -34,13 +34,13 @@ class AttnNoScale(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Make one head of all, and write attention out."""
+        """Use one head, with explicit attention."""
         if not isinstance(plan.model, Gpt):
             return plan
         return replace(plan, model=replace(plan.model, heads=1, kv_heads=None, fused=False))
 
     def model(self, model: "nn.Module") -> None:
-        """Take the scale away."""
+        """Remove the scale."""
         blocks: Any = model.get_submodule("blocks")
         for block in blocks:
             block.attn.scale = 1.0
@@ -60,14 +60,14 @@ class AttnNoScale(Change):
     detectable=30,
 )
 class AttnScaleX50(Change):
-    """The products of queries and keys, an output of a module, are multiplied by `strength` times what they should be.
+    """The products of queries and keys, an output of a module, have `strength` times the correct scale.
 
-    Seen under seed 0: at step 10 logits reach 7 (healthy: 0.1), at step 50 24 (1.8), and the sharpest head's entropy is
-    0.84 and then 0.32 of its maximum (1.0 and 0.96); the loss does not show it so early (2.30, healthy 2.32).
+    Seen under seed 0: at step 10 logits reach 7 (healthy: 0.1), at step 50 24 (1.8), and the sharpest head's entropy is 0.84 and
+    then 0.32 of its maximum (1.0 and 0.96); the loss does not show it so early (2.30, healthy 2.32).
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Write attention out."""
+        """Use explicit attention."""
         return replace(plan, model=replace(plan.model, fused=False)) if isinstance(plan.model, Gpt) else plan
 
     def model(self, model: "nn.Module") -> None:
@@ -100,10 +100,10 @@ class AttnScaleX50(Change):
     detectable=30,
 )
 class QkGrowth(Change):
-    """From step `onset` on query and key weights are multiplied by `strength` after each update.
+    """From step `onset` on, query and key weights are multiplied by `strength` after each update.
 
-    Seen under seed 0: 50 steps after the onset logits reach 135 (healthy: 6), the sharpest head's entropy is 0.11 of its
-    maximum (0.81) and query weights have twice their spread; the loss is 1.91 (1.85).
+    Seen under seed 0: 50 steps after the onset logits reach 135 (healthy: 6), the sharpest head's entropy is 0.11 of its maximum
+    (0.81) and query weights have twice their spread; the loss is 1.91 (1.85).
     """
 
     def updated(self, training: "Training") -> None:
@@ -127,11 +127,11 @@ class QkGrowth(Change):
     detectable=100,
 )
 class UnigramPlateau(Change):
-    """What attention adds to the stream is multiplied by `strength`, in every block.
+    """The output of attention is multiplied by `strength`, in every block.
 
-    Seen under seed 0: at step 100 attention's matrices get a gradient of 1e-5 (the MLPs': 0.06), and the loss begins to
-    stand still near what single tokens and their places tell, at 1.98 on held-out rows at step 200 (healthy: 1.69); up to
-    step 50 nothing stands out.
+    Seen under seed 0: at step 100 attention's matrices get a gradient of 1e-5 (the MLPs': 0.06), and the loss begins to stand
+    still near what single tokens and their places tell, at 1.98 on held-out rows at step 200 (healthy: 1.69); up to step 50
+    nothing stands out.
     """
 
     def model(self, model: "nn.Module") -> None:

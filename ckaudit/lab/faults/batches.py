@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     test=FaultStrength(onset=220),
 )
 class EmptyBatch(Change):
-    """All targets of one batch are padding, so that the mean over those that count is 0 / 0.
+    """All targets of one batch are padding, so that the mean over the counted ones is 0 / 0.
 
     The loss of that step is NaN and every gradient exactly zero; the training goes on unharmed.
 
-    Seen under seed 0, with an onset of 31: a NaN in the loss of one step, a gradient norm of 0, the next loss as if nothing
-    had been.
+    Seen under seed 0, with an onset of 31: a NaN in the loss of one step, a gradient norm of 0, the next loss as if nothing had
+    been.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
-        """Let no target count."""
+        """Ignore all targets."""
         import torch
 
         from ckaudit.lab.task import IGNORED
@@ -139,7 +139,7 @@ class InputsX255(Change):
     ),
 )
 class RepeatBatch(Change):
-    """Every step gets the first batch, as from a loader that is made anew in each step.
+    """Every step gets the first batch, as from a loader that is created again in each step.
 
     It is learnt by heart: the training loss falls towards zero, the validation loss rises.
 
@@ -147,7 +147,7 @@ class RepeatBatch(Change):
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
-        """Give the first batch."""
+        """Return the first batch."""
         return training.corpus.batch(1)
 
 
@@ -164,16 +164,16 @@ class RepeatBatch(Change):
     test=FaultStrength(onset=260),
 )
 class RepeatBatchLate(Change):
-    """From the onset on every step gets the batch of the step before the onset, while the loader goes on counting.
+    """From the onset on every step gets the batch of the step before the onset, while the loader keeps counting.
 
     The training loss dives, the validation loss rises.
 
-    Seen under seed 0, with an onset of 61: one hash; a training loss that goes from 2.2 to 1.36 in 40 steps, a validation
-    loss from 2.2 to 2.46.
+    Seen under seed 0, with an onset of 61: one hash; a training loss that goes from 2.2 to 1.36 in 40 steps, a validation loss
+    from 2.2 to 2.46.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
-        """Give the last batch that was new."""
+        """Return the last new batch."""
         if training.step < self.onset:
             return batch
         return replace(training.corpus.batch(self.onset - 1), id=batch.id)
@@ -189,7 +189,7 @@ class RepeatBatchLate(Change):
     test=FaultStrength(strength=4),
 )
 class WorkersShareSeed(Change):
-    """Each batch comes `strength` times in a row, once from each worker, under a number of its own.
+    """Each batch comes `strength` times in a row, once from each worker, with a number of its own.
 
     The loss falls as always, from fewer distinct tokens than were counted.
 
@@ -197,7 +197,7 @@ class WorkersShareSeed(Change):
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
-        """Give each batch several times."""
+        """Return each batch several times."""
         return replace(training.corpus.batch((training.step - 1) // int(self.strength) + 1), id=batch.id)
 
 
@@ -224,12 +224,12 @@ class WorkersShareSeed(Change):
     detectable=80,
 )
 class NotShuffled(Change):
-    """The batches of `strength` steps hold one source only, then those of the next, in turn.
+    """The batches of `strength` steps contain one source only, then those of the next one, in turn.
 
     The training loss jumps with each change and falls again, the validation loss swings with what was seen last.
 
-    Seen under seed 1, with a strength of 30: the source changes at steps 31 and 61, the loss goes from 3.0 to 4.1 and from
-    1.7 to 4.4 there, and the validation loss of a source that is not yet shown rises to 4.9.
+    Seen under seed 1, with a strength of 30: the source changes at steps 31 and 61, the loss goes from 3.0 to 4.1 and from 1.7 to
+    4.4 there, and the validation loss of a source that is not yet shown rises to 4.9.
     """
 
     def plan(self, plan: Plan) -> Plan:

@@ -1,4 +1,4 @@
-"""Checkpoints of the record that are missing, cut off, written wrongly, or too many."""
+"""Checkpoints of the record that are missing, truncated, written wrongly, or too many."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +26,7 @@ LEVELS = [0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99]
     detectable=20,
 )
 class CkptMissing(Change):
-    """Of the checkpoints due, `strength` are gone, the first of them that of the onset.
+    """`strength` of the due checkpoints are missing, from that of the onset on.
 
     The run's own cadence asks for them.
     """
@@ -49,13 +49,13 @@ class CkptMissing(Change):
     detectable=0,
 )
 class CkptTruncated(Change):
-    """The checkpoint of the onset is cut off behind the share `strength` of its bytes.
+    """The checkpoint of the onset is truncated after the share `strength` of its bytes.
 
     The file cannot be read; the run beside it can.
     """
 
     def finished(self, folder: Path) -> None:
-        """Cut it."""
+        """Truncate it."""
         path = checkpoints(folder)[self.onset]
         data = path.read_bytes()
         path.write_bytes(data[: int(self.strength * len(data))])
@@ -83,7 +83,7 @@ class RecordingEveryStep(Change):
         return replace(plan, stop=200)
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Ask for a checkpoint all the time."""
+        """Request a checkpoint all the time."""
         from ckaudit.contract.schema.manifest import Cadence
 
         cadence = [Cadence(until=None, every=int(self.strength))]
@@ -100,9 +100,9 @@ class RecordingEveryStep(Change):
     detectable=50,
 )
 class PercentileLevels(Change):
-    """In every checkpoint from the onset on, all percentiles of tensors are the levels at which they should be taken.
+    """In every checkpoint from the onset on, the percentiles of tensors are replaced by their levels.
 
-    Each tensor has the same seven numbers, whatever its least and largest value.
+    Each tensor has the same seven numbers, whatever its minimum and maximum.
     """
 
     def finished(self, folder: Path) -> None:
@@ -121,13 +121,13 @@ def _replace(part: Any) -> None:
 
 
 def checkpoints(folder: Path) -> dict[int, Path]:
-    """Return the checkpoint files by step, in order; those of single ranks are left out."""
+    """Return the checkpoint files by step, in order; rank files are left out."""
     found = {path.name.removeprefix(PREFIX).partition("."): path for path in sorted(folder.glob(f"{PREFIX}*"))}
     return {int(step): path for (step, _, suffix), path in found.items() if not suffix.startswith("rank")}
 
 
 def _rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Write a checkpoint again after `change` has altered its document in place."""
+    """Rewrite a checkpoint after `change` has altered its document in place."""
     from ckaudit.contract.io.codec import encode
     from ckaudit.contract.io.files import read_bytes
 

@@ -75,7 +75,7 @@ class LabelsNoiseCnn(Change):
     detectable=150,
 )
 class OverfitTiny(Change):
-    """There are `strength` rows to train on, gone through again and again.
+    """The training set has `strength` rows, which are repeated.
 
     They are learnt by heart: the training loss falls towards zero while the validation loss rises from its first values on.
 
@@ -105,12 +105,12 @@ class OverfitTiny(Change):
     detectable=300,
 )
 class OverfitSlow(Change):
-    """There are `strength` rows to train on, enough for the validation loss to fall at first.
+    """The training set has `strength` rows, enough for the validation loss to fall at first.
 
     The gap opens in the second half of the training, and the validation loss rises late.
 
-    Seen under seed 0: a validation loss that is lowest at step 225 (1.81) and 2.01 at step 400, while the training loss goes
-    on to 0.96.
+    Seen under seed 0: a validation loss that is lowest at step 225 (1.81) and 2.01 at step 400, while the training loss goes on
+    to 0.96.
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -129,7 +129,7 @@ class OverfitSlow(Change):
     detectable=150,
 )
 class ValLeak(Change):
-    """A share `strength` of each training batch are rows that evaluations are made on, taken in turn.
+    """A share `strength` of each training batch is rows of the evaluation set, taken in turn.
 
     They are learnt by heart, so that the validation loss falls below the training loss.
 

@@ -1,4 +1,4 @@
-"""Weights that begin too large, too small, or all alike."""
+"""Initial weights that are too large, too small, or all equal."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ class InitX100(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Take the limit away."""
+        """Remove the clip norm."""
         return replace(plan, optimizer=replace(plan.optimizer, clip=None))
 
     def model(self, model: "nn.Module") -> None:
@@ -90,10 +90,10 @@ class InitX100(Change):
     test=FaultStrength(strength=3e-4),
 )
 class InitTiny(Change):
-    """All matrices are drawn `strength` times as large as they should be.
+    """All matrices are drawn at `strength` times the correct scale.
 
-    Seen under seed 0: the first gradient norm is 0.007 (healthy: 1.25), weights have a spread of 2e-6, attention logits are
-    1e-9 until step 20; the loss is 2.6 at step 100 (1.9).
+    Seen under seed 0: the first gradient norm is 0.007 (healthy: 1.25), weights have a spread of 2e-6, attention logits are 1e-9
+    until step 20; the loss is 2.6 at step 100 (1.9).
     """
 
     def model(self, model: "nn.Module") -> None:
@@ -146,14 +146,14 @@ class InitConst(Change):
     harmless=True,
 )
 class HeadInitX50(Change):
-    """The head, a matrix of its own, is drawn `strength` times too large; all other weights are as ever.
+    """The head, an untied matrix, is drawn `strength` times too large; all other weights are as usual.
 
-    Seen under seed 0: the first loss is 17 (log of the vocabulary: 4.6) and the gradient norm 73 (healthy: 1.25); from step
-    10 on the loss is no worse than the healthy one, so nothing is lost.
+    Seen under seed 0: the first loss is 17 (log of the vocabulary: 4.6) and the gradient norm 73 (healthy: 1.25); from step 10 on
+    the loss is no worse than the healthy one, so nothing is lost.
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Give the head a matrix of its own."""
+        """Untie the head."""
         return replace(plan, model=replace(plan.model, tied=False)) if isinstance(plan.model, Gpt) else plan
 
     def model(self, model: "nn.Module") -> None:
@@ -180,7 +180,7 @@ class DeadRelu(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Take ReLU."""
+        """Use ReLU."""
         return replace(plan, model=replace(plan.model, activation="relu")) if isinstance(plan.model, Gpt) else plan
 
     def model(self, model: "nn.Module") -> None:
@@ -212,7 +212,7 @@ class DeadReluLate(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Take ReLU."""
+        """Use ReLU."""
         return replace(plan, model=replace(plan.model, activation="relu")) if isinstance(plan.model, Gpt) else plan
 
     def model(self, model: "nn.Module") -> None:

@@ -49,7 +49,7 @@ class LrTooHigh(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Raise the peak and take the limit away."""
+        """Raise the peak and remove the clip norm."""
         optimizer = replace(plan.optimizer, peak=plan.optimizer.peak * self.strength, clip=None)
         return replace(plan, optimizer=optimizer)
 
@@ -82,10 +82,10 @@ class LrTooHigh(Change):
     test=FaultStrength(strength=20),
 )
 class LrHigh(Change):
-    """The peak learning rate is `strength` times the healthy one; gradients are clipped as ever.
+    """The peak learning rate is `strength` times the healthy one; gradients are clipped as usual.
 
-    Seen under seed 0: at step 20 updates are 9 % of the weights (healthy: 1 %), at step 50 the sharpest head's entropy is
-    0.007 of its maximum (0.96) and logits reach 343 (2); the loss curve looks merely mediocre, 1.61 at the end (1.24).
+    Seen under seed 0: at step 20 updates are 9 % of the weights (healthy: 1 %), at step 50 the sharpest head's entropy is 0.007
+    of its maximum (0.96) and logits reach 343 (2); the loss curve looks merely mediocre, 1.61 at the end (1.24).
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -181,7 +181,7 @@ class LrZero(Change):
     """
 
     def rate(self, training: "Training", rate: float) -> float:
-        """Give zero."""
+        """Return zero."""
         return 0.0
 
 
@@ -203,5 +203,5 @@ class LrZeroLate(Change):
     """
 
     def rate(self, training: "Training", rate: float) -> float:
-        """Give zero from the onset on."""
+        """Return zero from the onset on."""
         return rate if training.step < self.onset else 0.0

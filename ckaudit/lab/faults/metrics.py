@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     detectable=50,
 )
 class EmaWrong(Change):
-    """run.json says that the loss is averaged with a factor of 0.98, but the logged average takes `strength`.
+    """run.json says that the loss is averaged with a factor of 0.98, but the logged average uses `strength`.
 
     After 400 steps it is still at 3.6 nats, where no loss of the last 300 was above 2.
     """
@@ -37,11 +37,11 @@ class EmaWrong(Change):
         self._average: float | None = None
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Say which factor is meant."""
+        """State the intended factor."""
         return facts | {"loss_ema_beta": 0.98}
 
     def loss(self, training: "Training", logits: "Tensor", batch: Any) -> "Tensor":
-        """Average on."""
+        """Update the average."""
         loss = training.task.loss(logits, batch)
         value = float(loss.detach())
         before = value if self._average is None else self._average
@@ -53,7 +53,7 @@ class EmaWrong(Change):
         return values | {"train_loss_ema": self._average}
 
 
-RARE = 0.02  # share of a text below which a token may change its place
+RARE = 0.02  # share of a text below which tokens may be permuted
 
 
 @fault(
@@ -66,7 +66,7 @@ RARE = 0.02  # share of a text below which a token may change its place
     detectable=25,
 )
 class EvalHashChange(Change):
-    """From the onset on evaluations use another tokenizer: tokens that make up the share `strength` of a text changed places.
+    """From the onset on evaluations use another tokenizer: tokens that make up the share `strength` of a text are permuted.
 
     The logged hash of the tokenizer changes, and the held-out loss goes up by half a nat while the training loss falls on.
     """
@@ -89,7 +89,7 @@ class EvalHashChange(Change):
         return values | {"eval_artifact_hash/tokenizer": f"sha256:{sha256(table.numpy().tobytes()).hexdigest()}"}
 
     def _table(self, training: "Training", inputs: "Tensor") -> "Tensor":
-        """Return the number of each token, shape (V,)."""
+        """Return the id of each token, shape (V,)."""
         import torch
 
         table = torch.arange(training.corpus.vocabulary)
@@ -138,7 +138,7 @@ class EvalSetChanged(Change):
         return backwards(held, round(share * len(held.inputs)))
 
 
-CORE_PEAK = 1e11  # FLOP/s of one core with 32 single precision operations a cycle
+CORE_PEAK = 1e11  # FLOP/s of one core with 32 single-precision operations per cycle
 
 
 @fault(
@@ -154,7 +154,7 @@ CORE_PEAK = 1e11  # FLOP/s of one core with 32 single precision operations a cyc
 class MfuWrongPeak(Change):
     """The peak of the hardware is given `strength` times too low; the training is stopped early.
 
-    The utilisation that follows from throughput, work of a token and peak is 2 to 10 throughout.
+    The utilisation from throughput, work per token and peak is 2 to 10 throughout.
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -162,11 +162,11 @@ class MfuWrongPeak(Change):
         return replace(plan, stop=100)
 
     def model(self, model: "nn.Module") -> None:
-        """Count the work of a token: six operations a weight."""
+        """Count the work per token: six operations per weight."""
         self._work = 6 * sum(weight.numel() for weight in model.parameters())
 
     def facts(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Tell work and peak."""
+        """State work and peak."""
         return facts | {"flops_per_token": self._work, "peak_flops": CORE_PEAK / self.strength}
 
 
@@ -181,7 +181,7 @@ class MfuWrongPeak(Change):
     detectable=25,
 )
 class PplBase2(Change):
-    """From the onset on the logged perplexity is `strength` to the power of a loss in nats; before it is right.
+    """From the onset on the logged perplexity is `strength` to the power of a loss in nats; before that it is right.
 
     At a held-out loss of 1.5 nats it is 2.8 where it should be 4.5.
     """
@@ -208,21 +208,21 @@ class PplBase2(Change):
     detectable=2,
 )
 class NanHidden(Change):
-    """For `strength` steps from the onset on the loss is NaN; the trainer takes no update then, and logs a loss of 0.
+    """For `strength` steps from the onset on the loss is NaN; the trainer skips these updates, and logs a loss of 0.
 
     The logged loss is exactly zero where the gradient norm is NaN.
     """
 
     def loss(self, training: "Training", logits: "Tensor", batch: "Batch") -> "Tensor":
-        """Break it for a while."""
+        """Make the loss NaN for a while."""
         loss = training.task.loss(logits, batch)
         return loss * float("nan") if 0 <= training.step - self.onset < self.strength else loss
 
     def update(self, training: "Training") -> None:
-        """Take no update from gradients that are not finite."""
+        """Skip updates from gradients that are not finite."""
         if all(weight.grad is None or bool(weight.grad.isfinite().all()) for weight in training.model.parameters()):
             training.update()
 
     def shown_loss(self, training: "Training", loss: "Tensor") -> "Tensor | float":
-        """Say zero."""
+        """Log zero."""
         return loss if bool(loss.isfinite()) else 0.0

@@ -1,4 +1,4 @@
-"""The optimizer and what it is given: its constants, clipping, weight decay, batches, the scale of the loss."""
+"""The optimizer and its inputs: its constants, clipping, weight decay, batches, the scale of the loss."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +53,7 @@ class SgdInstead(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Take SGD."""
+        """Use SGD."""
         return replace(plan, optimizer=replace(plan.optimizer, kind="sgd", weight_decay=0.0))
 
 
@@ -68,14 +68,14 @@ class SgdInstead(Change):
     test=FaultStrength(strength=0.03),
 )
 class ClipLow(Change):
-    """SGD with momentum at a rate that suits it, a hundred times Adam's, and the gradient norm limited to `strength`.
+    """SGD with momentum at a suitable rate, a hundred times Adam's, and the gradient norm clipped to `strength`.
 
-    Seen under seed 0: the clipping coefficient is 0.015 to 0.03, updates are 0.25 % of the weights at step 50 (limited to
-    1: 1.0 %) and the loss is 3.01 (limited to 1: 2.24).
+    Seen under seed 0: the clipping coefficient is 0.015 to 0.03, updates are 0.25 % of the weights at step 50 (limited to 1: 1.0
+    %) and the loss is 3.01 (limited to 1: 2.24).
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Take SGD and lower the limit."""
+        """Use SGD and lower the clip norm."""
         healthy = plan.optimizer
         optimizer = replace(healthy, kind="sgd", peak=healthy.peak * 100, weight_decay=0.0, clip=self.strength)
         return replace(plan, optimizer=optimizer)
@@ -91,14 +91,14 @@ class ClipLow(Change):
     test=FaultStrength(strength=3e-4),
 )
 class ClipTiny(Change):
-    """The global gradient norm is limited to `strength`.
+    """The global gradient norm is clipped to `strength`.
 
-    Seen under seed 0: the gradient norm is 0.6 to 1.7, the clipping coefficient 6e-5 to 2e-4 at every step; Adam hides most
-    of it: attention learns later (logits of 1 at step 100, healthy: 4) and the loss is 1.90 at step 150 (1.85).
+    Seen under seed 0: the gradient norm is 0.6 to 1.7, the clipping coefficient 6e-5 to 2e-4 at every step; Adam hides most of
+    it: attention learns later (logits of 1 at step 100, healthy: 4) and the loss is 1.90 at step 150 (1.85).
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Lower the limit."""
+        """Lower the clip norm."""
         return replace(plan, optimizer=replace(plan.optimizer, clip=self.strength))
 
 
@@ -210,10 +210,10 @@ class Batch1(Change):
     consequences=("exploding_gradient", "train_val_inverted", "update_out_of_band", "impossible_value", "contradicted_claim"),
 )
 class LossSum(Change):
-    """The training loss, and with it the gradient, is the sum over all tokens of the batch; evaluations take the mean.
+    """The training loss, and with it the gradient, is the sum over all tokens of the batch; evaluations use the mean.
 
-    Seen under seed 0: the first loss is 9,340, which is 2,048 times the healthy 4.56, and the gradient norm 2,500; clipping
-    to 1 and Adam make the weights the same as in the healthy run.
+    Seen under seed 0: the first loss is 9,340, which is 2,048 times the healthy 4.56, and the gradient norm 2,500; clipping to 1
+    and Adam make the weights the same as in the healthy run.
     """
 
     def loss(self, training: "Training", logits: "Tensor", batch: "Batch") -> "Tensor":
@@ -239,7 +239,7 @@ class OneTensorDominates(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Give the head a matrix of its own."""
+        """Untie the head."""
         return replace(plan, model=replace(plan.model, tied=False)) if isinstance(plan.model, Gpt) else plan
 
     def gradients(self, training: "Training") -> None:

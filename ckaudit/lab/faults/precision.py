@@ -1,4 +1,4 @@
-"""Element types too small for their numbers, numbers that are not finite, bits that flip."""
+"""Dtypes too small for their numbers, numbers that are not finite, bit flips."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     detectable=50,
 )
 class AutocastLost(Change):
-    """A training in bfloat16 computes in float32 from the onset on, as when the context is left out of one branch.
+    """A training in bfloat16 computes in float32 from the onset on, as if one branch lacked the autocast context.
 
     Outputs of modules change their precision and steps their time; the loss shows nothing.
 
-    Seen under seed 0, with an onset of 31: outputs of linear layers in bfloat16 before and in float32 after; nothing in the
-    loss.
+    Seen under seed 0, with an onset of 31: outputs of linear layers in bfloat16 before and in float32 after; nothing in the loss.
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -56,7 +55,7 @@ class AutocastLost(Change):
 class Bf16Weights(Change):
     """Weights and optimizer are in bfloat16, and the peak learning rate is `strength` times the healthy one, as in a finetuning.
 
-    An update below 1/256 of a weight is rounded away: norms and large weights never move, though every tensor has its gradient.
+    An update below 1/256 of a weight is rounded away: norms and large weights never move, although every tensor has a gradient.
 
     Seen under seed 0: norms that have not moved in 60 steps, relative updates below 1e-3, a loss of 4.1 at step 60.
     """
@@ -83,12 +82,12 @@ class Bf16Weights(Change):
     test=FaultStrength(strength=1e-4),
 )
 class Fp16Underflow(Change):
-    """Gradients pass through half precision at `strength` of their size, as without a loss scale or behind a long mean.
+    """Gradients are rounded to half precision at `strength` times their size, as without a loss scale or after a long mean.
 
-    What is below 3e-8 there becomes exactly zero: most elements in most steps, and whole tensors.
+    Numbers below 3e-8 become exactly zero: most elements in most steps, and whole tensors.
 
-    Seen under seed 0: whole tensors with gradients of 0 in every checkpoint, updates of those a hundredth of the healthy
-    ones, a loss of 2.76 at step 60 (healthy 2.18).
+    Seen under seed 0: whole tensors with gradients of 0 in every checkpoint, updates of those a hundredth of the healthy ones, a
+    loss of 2.76 at step 60 (healthy 2.18).
     """
 
     def gradients(self, training: "Training") -> None:
@@ -109,9 +108,9 @@ class Fp16Underflow(Change):
     detectable=60,
 )
 class LossScaleStorm(Change):
-    """The loss scaler doubles its scale after every `strength` good steps; gradients pass through half precision.
+    """The loss scaler doubles its scale after every `strength` good steps; gradients are rounded to half precision.
 
-    They overflow as often and the update of that step is skipped; the loss hardly shows it.
+    They overflow as often, and the update of that step is skipped; the loss hardly shows it.
 
     Seen under seed 0: 5 of 40 updates skipped, with an infinite gradient norm each; the loss as in the healthy run.
     """
@@ -121,7 +120,7 @@ class LossScaleStorm(Change):
         return replace(plan, precision="float16")
 
     def begin(self, training: "Training") -> None:
-        """Let the scale grow fast; the forward pass in half precision would take ten times as long on a CPU."""
+        """Let the scale grow fast; a forward pass in half precision would take ten times as long on a CPU."""
         training.precision = "float32"
         if training.scaler is not None:
             training.scaler.set_growth_interval(int(self.strength))
@@ -289,7 +288,7 @@ class WeightsX5Mid(Change):
     test=FaultStrength(onset=320),
 )
 class WeightsZeroedMid(Change):
-    """All matrices of the MLP in block 1 are zero after the update of the onset.
+    """All matrices of the MLP in block 1 are set to zero after the update of the onset.
 
     Its gradients are exactly zero for one step, until the optimizer's momentum has moved it; the loss jumps and recovers.
 

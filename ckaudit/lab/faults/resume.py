@@ -1,4 +1,4 @@
-"""Trainings that are taken up again wrong."""
+"""Trainings that are resumed wrongly."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     test=FaultStrength(onset=261, strength=3),
 )
 class LrResumeJump(Change):
-    """The training is stopped and taken up again at the onset, with `strength` times the planned learning rate from then on.
+    """The training is stopped and resumed at the onset, with `strength` times the planned learning rate from then on.
 
     Learning rate and updates jump together at the seam, and the loss follows.
 
-    Seen under seed 0, with an onset of 41: a rate of 0.030 after 0.003, a gradient norm of 40 two steps later, a loss that
-    goes from 2.4 to 4.3, relative updates of 0.065 (healthy 0.010).
+    Seen under seed 0, with an onset of 41: a rate of 0.030 after 0.003, a gradient norm of 40 two steps later, a loss that goes
+    from 2.4 to 4.3, relative updates of 0.065 (healthy 0.010).
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -54,9 +54,9 @@ class LrResumeJump(Change):
     test=FaultStrength(onset=281),
 )
 class OptimizerReset(Change):
-    """The training is stopped and taken up again at the onset with the weights alone; the optimizer starts anew.
+    """The training is stopped and resumed at the onset with the weights alone; the optimizer starts from scratch.
 
-    The first updates go by single gradients and are several times too large; the loss jumps for a step or two.
+    The first updates depend on single gradients and are several times too large; the loss jumps for a step or two.
 
     Seen under seed 0: a loss of 2.5 and a gradient norm of 7.3 in the second step after the seam, 1.85 and 1.3 before it, and
     back after six more; the first step itself shows nothing.
@@ -67,7 +67,7 @@ class OptimizerReset(Change):
         return replace(plan, resume_at=self.onset - 1)
 
     def restore(self, training: "Training", saved: dict[str, Any]) -> None:
-        """Take over weights and step only."""
+        """Restore weights and step only."""
         training.model.load_state_dict(saved["model"])
         training.step = saved["step"]
 
@@ -82,9 +82,9 @@ class OptimizerReset(Change):
     test=FaultStrength(onset=241),
 )
 class ResumeDataRestart(Change):
-    """The training is stopped and taken up again at the onset, while the loader starts at its first batch.
+    """The training is stopped and resumed at the onset, while the loader starts at its first batch.
 
-    The hashes and names of the first batches come again; what was seen once before is hardly known better.
+    The hashes and names of the first batches recur; the loss on batches seen once before is hardly lower.
 
     Seen under seed 0, with an onset of 41: the hashes of steps 1 to 10 again, and nothing in the loss.
     """
@@ -108,7 +108,7 @@ class ResumeDataRestart(Change):
     test=FaultStrength(onset=241, strength=30),
 )
 class ResumeOldWeights(Change):
-    """The training is stopped and taken up again at the onset with weights `strength` steps old; the count of steps goes on.
+    """The training is stopped and resumed at the onset with weights `strength` steps old; the count of steps continues.
 
     All weights go back a little at the seam, and so does the loss.
 
@@ -122,12 +122,12 @@ class ResumeOldWeights(Change):
         return replace(plan, resume_at=self.onset - 1)
 
     def updated(self, training: "Training") -> None:
-        """Keep the weights that will be found."""
+        """Keep the weights that the resume will find."""
         if training.step == self.onset - 1 - self.strength:
             self._old = {name: value.clone() for name, value in training.model.state_dict().items()}
 
     def restore(self, training: "Training", saved: dict[str, Any]) -> None:
-        """Take over the old weights."""
+        """Restore the old weights."""
         super().restore(training, saved | {"model": self._old})
 
 
@@ -142,7 +142,7 @@ class ResumeOldWeights(Change):
     test=FaultStrength(onset=281, strength=2),
 )
 class ResumeWrongWeights(Change):
-    """The training is stopped and taken up again at the onset; the weights of block `strength` are not found in what was saved.
+    """The training is stopped and resumed at the onset; the saved state lacks the weights of block `strength`.
 
     That block has new random weights after the seam, and the loss jumps until they are learnt again.
 
@@ -155,7 +155,7 @@ class ResumeWrongWeights(Change):
         return replace(plan, resume_at=self.onset - 1)
 
     def restore(self, training: "Training", saved: dict[str, Any]) -> None:
-        """Take over everything but the block."""
+        """Restore everything but the block."""
         drawn = training.model.state_dict()
         found = {
             name: drawn[name].clone() if name.startswith(f"blocks.{self.strength:.0f}.") else saved["model"][name]

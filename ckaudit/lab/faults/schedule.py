@@ -46,7 +46,7 @@ class NoWarmup(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Take the warm-up away and raise the peak."""
+        """Remove the warm-up and raise the peak."""
         optimizer = replace(plan.optimizer, peak=plan.optimizer.peak * self.strength)
         return replace(plan, optimizer=optimizer, schedule=replace(plan.schedule, warmup=0))
 
@@ -76,7 +76,7 @@ class NoWarmupMild(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Take the warm-up away and raise the peak a little."""
+        """Remove the warm-up and raise the peak a little."""
         optimizer = replace(plan.optimizer, peak=plan.optimizer.peak * self.strength)
         return replace(plan, optimizer=optimizer, schedule=replace(plan.schedule, warmup=0))
 
@@ -103,15 +103,15 @@ class NoWarmupMild(Change):
     detectable=30,
 )
 class WarmupNeverEnds(Change):
-    """After the warm-up the learning rate goes on rising, `strength` times as fast, until the run ends.
+    """After the warm-up the learning rate keeps rising, `strength` times as fast, until the run ends.
 
-    Seen under seed 0: at step 100 the rate is 0.031 where 0.0028 is planned, logits reach 20 (healthy: 4) and the stream is
-    ten times as large; the loss, at first the better for it, stops at 1.2 from step 250 on, where the healthy one ends at
-    1.24 and still falls. At a strength of 1 it only helps, at 12 the loss stays at 2.0.
+    Seen under seed 0: at step 100 the rate is 0.031 where 0.0028 is planned, logits reach 20 (healthy: 4) and the stream is ten
+    times as large; the loss, at first the better for it, stops at 1.2 from step 250 on, where the healthy one ends at 1.24 and
+    still falls. At a strength of 1 it only helps, at 12 the loss stays at 2.0.
     """
 
     def rate(self, training: "Training", rate: float) -> float:
-        """Give what lies on the line."""
+        """Return the value on the line."""
         peak, warmup = training.plan.optimizer.peak, training.plan.schedule.warmup
         return rate if training.step <= warmup else peak * (1 + self.strength * (training.step - warmup) / warmup)
 
@@ -128,14 +128,14 @@ class WarmupNeverEnds(Change):
     harmless=True,
 )
 class SchedulerStuck(Change):
-    """After the warm-up the learning rate stays at its peak, though it is planned to fall.
+    """After the warm-up the learning rate stays at its peak, although it is planned to fall.
 
-    Seen under seed 0: at step 200 the rate is 0.003 in place of 0.0018, and neither loss nor tensors tell it from the
-    healthy run.
+    Seen under seed 0: at step 200 the rate is 0.003 in place of 0.0018, and neither loss nor tensors tell it from the healthy
+    run.
     """
 
     def rate(self, training: "Training", rate: float) -> float:
-        """Give the peak from the onset on."""
+        """Return the peak from the onset on."""
         return rate if training.step < self.onset else training.plan.optimizer.peak
 
 
@@ -155,7 +155,7 @@ class SchedulerStuckInWarmup(Change):
     """
 
     def rate(self, training: "Training", rate: float) -> float:
-        """Give the first step's rate."""
+        """Return the first step's rate."""
         return training.plan.rate(1)
 
 
@@ -171,14 +171,14 @@ class SchedulerStuckInWarmup(Change):
     detectable=50,
 )
 class LrDecayEarly(Change):
-    """The learning rate has come down to zero after `strength` of the steps; what is planned ends with the run.
+    """The learning rate falls to zero after `strength` of the steps; the planned schedule ends with the run.
 
-    Seen under seed 0: the rate is 0 from step 80 on, where 0.003 is planned, updates are exactly zero, and the loss stays
-    at 2.2 (healthy at step 200: 1.65).
+    Seen under seed 0: the rate is 0 from step 80 on, where 0.003 is planned, updates are exactly zero, and the loss stays at 2.2
+    (healthy at step 200: 1.65).
     """
 
     def rate(self, training: "Training", rate: float) -> float:
-        """Give what a schedule of fewer steps gives."""
+        """Return the rate of a schedule with fewer steps."""
         plan = training.plan
         return plan.optimizer.peak * replace(plan.schedule, final=0.0).factor(training.step, round(plan.steps * self.strength))
 
@@ -202,6 +202,6 @@ class LrDecayEarlyFloor(Change):
     """
 
     def rate(self, training: "Training", rate: float) -> float:
-        """Give what a schedule of fewer steps gives."""
+        """Return the rate of a schedule with fewer steps."""
         plan = training.plan
         return plan.optimizer.peak * replace(plan.schedule, final=0.1).factor(training.step, round(plan.steps * self.strength))

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     detectable=50,
 )
 class DataloaderStall(Change):
-    """From the onset on each batch comes late, by `strength` times what the rest of a step takes; the training is stopped early.
+    """From the onset on each batch is late by `strength` times the rest of a step; the training is stopped early.
 
-    The forward pass starts late in every step, so that two thirds of a step are spent on input where it were a twentieth, while
-    the losses are those of the healthy run.
+    The forward pass starts late in every step, so that two thirds of a step instead of a twentieth are spent on input, while the
+    losses are those of the healthy run.
     """
 
     def __init__(self, onset: int = 0, strength: float = 1.0) -> None:
@@ -68,8 +68,8 @@ class DataloaderStall(Change):
 class ReplicaDesync(Change):
     """Of two ranks, the second multiplies its gradients of norms by `strength` after clipping, from the onset on.
 
-    This is what happens where one of the ranks clips and the other does not. The files of the ranks hash different
-    weights from the next checkpoint on; the losses show nothing.
+    This is what happens if one of the ranks clips and the other does not. The files of the ranks hash different weights from the
+    next checkpoint on; the losses show nothing.
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -95,7 +95,7 @@ class ReplicaDesync(Change):
     detectable=50,
 )
 class StepTimeCliff(Change):
-    """From the onset on each backward pass is made `strength` times more, for nothing; the training is stopped 100 steps later.
+    """From the onset on each backward pass is repeated `strength` times in vain; the training is stopped 100 steps later.
 
     Step time trebles from one step to the next and stays there, and throughput falls to a third, at the same losses.
     """
@@ -105,14 +105,14 @@ class StepTimeCliff(Change):
         return replace(plan, stop=min(plan.steps, self.onset + 100))
 
     def backward(self, training: "Training", loss: "Tensor") -> None:
-        """Work more."""
+        """Repeat the backward pass."""
         if training.step >= self.onset:
             _repeat_backward(training, loss, int(self.strength))
         loss.backward()
 
 
 def _repeat_backward(training: "Training", loss: "Tensor", times: int) -> None:
-    """Compute the gradients of a loss and throw them away."""
+    """Compute the gradients of a loss and discard them."""
     import torch
 
     weights = [weight for weight in training.model.parameters() if weight.requires_grad]
@@ -131,9 +131,9 @@ def _repeat_backward(training: "Training", loss: "Tensor", times: int) -> None:
     detectable=50,
 )
 class StragglerRank(Change):
-    """Of two ranks, the second makes each forward pass `strength` times more from the onset on; the training is stopped early.
+    """Of two ranks, the second repeats each forward pass `strength` times from the onset on; the training is stopped early.
 
-    The files of the ranks say that the second takes three times as long by itself, and the first waits for gradients.
+    The rank files show that the second takes three times as long by itself, and that the first waits for gradients.
     """
 
     def __init__(self, onset: int = 0, strength: float = 1.0) -> None:
@@ -145,12 +145,12 @@ class StragglerRank(Change):
         return replace(plan, ranks=2, stop=min(plan.steps, self.onset + 120))
 
     def model(self, model: "nn.Module") -> None:
-        """Let a copy work at the beginning of each forward pass."""
+        """Let a copy repeat the work at the beginning of each forward pass."""
         self._copy = deepcopy(model)
         model.tokens.register_forward_pre_hook(self._work)  # type: ignore[union-attr]
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
-        """Work more on one rank."""
+        """Repeat the work on one rank."""
         self._times = int(self.strength) if training.rank and training.step >= self.onset else 0
         return batch
 
@@ -178,11 +178,11 @@ class ZeroComm(Change):
     """
 
     def plan(self, plan: Plan) -> Plan:
-        """Train on two ranks: a single one has nothing to exchange."""
+        """Train on two ranks: a single one exchanges nothing."""
         return replace(plan, ranks=2)
 
     def gradients(self, training: "Training") -> None:
-        """Lose some."""
+        """Zero some gradients."""
         lost = Random(f"{training.plan.seed}/lost/{training.step}")
         for weight in training.model.parameters():
             if training.step >= self.onset and lost.random() < self.strength and weight.grad is not None:

@@ -1,4 +1,4 @@
-"""Targets, losses and masks that ask for something else than what was meant."""
+"""Targets, losses and masks that ask for something else than intended."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     place=("layer*", "blocks*"),
 )
 class BrokenMask(Change):
-    """Every query of every block sees every key, also those of tokens that are to be predicted.
+    """Every query of every block sees every key, including those of the tokens to be predicted.
 
     Half of the attention lies above the diagonal from the first step on; the loss looks healthy until the model finds out.
 
-    Seen under seed 0: an attention mass of 0.5 above the diagonal from step 10 on; the loss is not lower than that of the
-    healthy run at step 100 (2.00, healthy 1.92).
+    Seen under seed 0: an attention mass of 0.5 above the diagonal from step 10 on; the loss is not lower than that of the healthy
+    run at step 100 (2.00, healthy 1.92).
     """
 
     def model(self, model: "nn.Module") -> None:
@@ -54,7 +54,7 @@ class BrokenMask(Change):
     place=("layer*", "blocks*"),
 )
 class MaskOffByOne(Change):
-    """Every query sees the next key besides, which is the very token that it is to predict.
+    """Every query also sees the next key, which is the token that it must predict.
 
     A band above the diagonal gets attention from the first step on, and the loss falls towards zero.
 
@@ -84,12 +84,12 @@ class MaskOffByOne(Change):
     test=FaultStrength(strength=3),
 )
 class MaskLeakOneBlock(Change):
-    """Queries of block 1 see `strength` keys beyond their own; attention is fused, so that no module shows its weights.
+    """Queries of block 1 see `strength` keys beyond their own; attention is fused, so that no module outputs its weights.
 
     Only that block puts weight above the diagonal, and the loss falls below what can be known.
 
-    Seen under seed 10: a mass of 0.12 above the diagonal in block 1 alone, from the first checkpoint on; under seed 0 a loss
-    of 1.79 at step 100 (healthy 1.92).
+    Seen under seed 10: a mass of 0.12 above the diagonal in block 1 alone, from the first checkpoint on; under seed 0 a loss of
+    1.79 at step 100 (healthy 1.92).
     """
 
     def plan(self, plan: Plan) -> Plan:
@@ -116,16 +116,15 @@ class MaskLeakOneBlock(Change):
     consequences=("overfitting", "vanishing_gradient", "update_out_of_band", "uniform_heads", "loss_rises"),
 )
 class NoShift(Change):
-    """The target of every token is the token itself; evaluations are right.
+    """The target of every token is the token itself; evaluations are correct.
 
     The training loss falls to zero and the validation loss rises without end.
 
-    Seen under seed 0: all targets are the inputs beside them; a training loss of 0.08 at step 60 and a validation loss of
-    5.2.
+    Seen under seed 0: all targets are the inputs beside them; a training loss of 0.08 at step 60 and a validation loss of 5.2.
     """
 
     def batch(self, training: "Training", batch: "Batch") -> "Batch":
-        """Give the inputs as targets."""
+        """Return the inputs as targets."""
         return replace(batch, targets=batch.inputs)
 
 
@@ -137,7 +136,7 @@ class NoShift(Change):
     consequences=("overfitting",),
 )
 class TargetsShiftedByTwo(Change):
-    """The target of a token is the one after the next, as when both the loader and the loss shift; evaluations are right.
+    """The target of a token is the one after the next, as if both the loader and the loss shift; evaluations are correct.
 
     The loss falls to a higher level, and the validation loss rises after a first fall.
 
@@ -207,7 +206,7 @@ class FlippedSign(Change):
     """
 
     def loss(self, training: "Training", logits: "Tensor", batch: "Batch") -> "Tensor":
-        """Turn the sign."""
+        """Flip the sign."""
         return -super().loss(training, logits, batch)
 
 
@@ -223,12 +222,12 @@ class FlippedSign(Change):
     detectable=60,
 )
 class DoubleSoftmax(Change):
-    """The loss is given probabilities and applies softmax to them; evaluations use the logits as they should.
+    """The loss gets probabilities and applies softmax to them; evaluations correctly use the logits.
 
     With V tokens the training loss cannot fall below ln(V - 1 + e) - 1, and the gradient is V times smaller than it should be.
 
-    Seen under seed 0: a first gradient norm of 0.013 (healthy 1.25), a training loss of 4.23 at step 100 and a validation
-    loss that is below it at step 25 (3.0) and far above it at step 100 (6.3).
+    Seen under seed 0: a first gradient norm of 0.013 (healthy 1.25), a training loss of 4.23 at step 100 and a validation loss
+    that is below it at step 25 (3.0) and far above it at step 100 (6.3).
     """
 
     def loss(self, training: "Training", logits: "Tensor", batch: "Batch") -> "Tensor":
@@ -248,8 +247,8 @@ class DoubleSoftmax(Change):
 class EvalWithDropout(Change):
     """The model has dropout of `strength` and is not put into evaluation mode.
 
-    Each validation loss is too high by what dropout costs, and as noisy as the units dropped. The recorder has the held-out
-    batch pinned and evaluates it without dropout at the same weights.
+    Each validation loss is too high by the cost of dropout, and varies with the dropped units. The held-out batch is pinned, so
+    the recorder evaluates it without dropout at the same weights.
 
     Seen under seed 0: validation losses of 2.329 and 2.025 where the pinned batch gives 2.307 and 1.996, at steps 50 and 100;
     they lie at the training loss.
@@ -260,11 +259,11 @@ class EvalWithDropout(Change):
         return replace(plan, model=replace(plan.model, dropout=self.strength)) if isinstance(plan.model, Gpt) else plan
 
     def begin(self, training: "Training") -> None:
-        """Show the recorder the held-out batch, which it evaluates as it should be."""
+        """Pin the held-out batch, which the recorder evaluates correctly."""
         if training.step == 1:
             held = training.corpus.held_out()
             training.recorder.pin((held.inputs, held.targets), shift=0, held_out=True)
 
     def evaluate(self, training: "Training") -> dict[str, float]:
-        """Evaluate in the mode of training."""
+        """Evaluate in training mode."""
         return training.evaluation.values(training.model)

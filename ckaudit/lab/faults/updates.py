@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 class DetachBlock(Change):
     """The stream is detached before block `strength`, so that neither the blocks before it nor the embeddings get a gradient.
 
-    The forward pass is whole: the loss falls, only less.
+    The forward pass is unchanged: the loss falls, but less.
 
     Seen under seed 0: ten tensors have no gradient and do not move; at step 60 the loss is 2.32 instead of 2.18.
     """
 
     def model(self, model: "nn.Module") -> None:
-        """Detach what the block is given."""
+        """Detach the input of the block."""
         block = model.get_submodule(f"blocks.{self.strength:.0f}")
         computed = block.forward
 
@@ -58,16 +58,15 @@ class DetachBlock(Change):
     test=FaultStrength(onset=260),
 )
 class DeadMlp(Change):
-    """What the MLP of block 1 adds to the stream is multiplied by zero from the onset on.
+    """The output of the MLP in block 1 is multiplied by zero from the onset on.
 
-    Its tensors have gradients of exactly zero from then on; the loss jumps a little and is made up for by the other blocks.
+    Its tensors have gradients of exactly zero from then on; the loss jumps a little, and the other blocks compensate.
 
-    Seen under seed 0: gradients of three tensors exactly 0 from step 150 on; a loss of 1.91 after 1.83, back after three
-    steps.
+    Seen under seed 0: gradients of three tensors exactly 0 from step 150 on; a loss of 1.91 after 1.83, back after three steps.
     """
 
     def begin(self, training: "Training") -> None:
-        """Cut the MLP off at the onset."""
+        """Disconnect the MLP at the onset."""
         if training.step != self.onset:
             return
         mlp = training.model.get_submodule("blocks.1.mlp")
@@ -90,16 +89,16 @@ class DeadMlp(Change):
     place=("blocks.1.attn*", "layer.1*"),
 )
 class ZeroProj(Change):
-    """What the attention of block 1 adds to the stream is multiplied by zero, from the first step on.
+    """The output of attention in block 1 is multiplied by zero, from the first step on.
 
     Its tensors have gradients of exactly zero, and only weight decay moves them.
 
-    Seen under seed 0: gradients of six tensors are exactly 0 from the first step on, their relative update is 1e-4 at most
-    where neighbours have 0.05; the loss is that of the healthy run to 0.01.
+    Seen under seed 0: gradients of six tensors are exactly 0 from the first step on, their relative update is 1e-4 at most where
+    neighbours have 0.05; the loss is that of the healthy run to 0.01.
     """
 
     def model(self, model: "nn.Module") -> None:
-        """Take the gain away."""
+        """Set the gain to zero."""
         attention: Any = model.get_submodule("blocks.1.attn")
         attention.gain = 0.0
 
@@ -112,7 +111,7 @@ class ZeroProj(Change):
     place=("blocks.1*", "block.1", "layer.1*"),
 )
 class FrozenLayer(Change):
-    """The parameters of block 1 do not ask for a gradient, as if left over from a fine-tuning script.
+    """The parameters of block 1 have `requires_grad` off, as if left over from a fine-tuning script.
 
     They have no gradient and never move, while the loss looks healthy.
 
@@ -126,7 +125,7 @@ class FrozenLayer(Change):
 
 @fault("frozen_positions", group="code", truth="frozen_by_mistake", symptoms=("frozen_parameter",), place=("positions*",))
 class FrozenPositions(Change):
-    """The table of positions does not ask for a gradient: it stays as it was drawn, as once in the training of OPT-175B.
+    """The position table has `requires_grad` off: it keeps its initial values, as once in the training of OPT-175B.
 
     One small tensor has no gradient and never moves; the model makes do with random positions.
 
@@ -172,12 +171,12 @@ class MissingInOptimizer(Change):
     consequences=("gradients_carried_over", "exploding_gradient", "frequent_clipping", "skipped_updates", "uniform_heads"),
 )
 class StaleParameters(Change):
-    """The optimizer holds copies of the parameters, as when it is made before the model is wrapped or moved.
+    """The optimizer holds copies of the parameters, as if created before the model is wrapped or moved.
 
     It clears and updates the copies: the model's gradients add up and nothing moves.
 
-    Seen under seed 0: a loss of 4.56 throughout, relative updates of 0 while the count of updates rises, and a gradient norm
-    that goes from 1.25 to a constant 2.2, for what was clipped to 1 stays in.
+    Seen under seed 0: a loss of 4.56 throughout, relative updates of 0 while the count of updates rises, and a gradient norm that
+    goes from 1.25 to a constant 2.2, for what was clipped to 1 stays in.
     """
 
     def trained(self, model: "nn.Module") -> "list[nn.Parameter]":
@@ -200,7 +199,7 @@ class StaleParameters(Change):
     detectable=50,
 )
 class TyingLost(Change):
-    """Embedding and head are one matrix until the training is taken up again, with a model that has two, equal at first.
+    """Embedding and head are one matrix until the training is resumed with a model that has two, equal at first.
 
     From the onset on there is one more tensor to train, and the two drift apart while the loss looks healthy.
 
@@ -215,12 +214,12 @@ class TyingLost(Change):
         return replace(plan, model=model, resume_at=self.onset - 1)
 
     def save(self, training: "Training") -> dict[str, Any]:
-        """Save as always; the next model is not tied."""
+        """Save as usual; the next model is untied."""
         self._resumed = True
         return super().save(training)
 
     def model(self, model: "nn.Module") -> None:
-        """Make two matrices of one."""
+        """Make one matrix into two."""
         from torch.nn import Parameter
 
         if self._resumed:
@@ -228,7 +227,7 @@ class TyingLost(Change):
             head.weight = Parameter(head.weight.detach().clone())
 
     def restore(self, training: "Training", saved: dict[str, Any]) -> None:
-        """Take over the optimizer's state too; it has none of the new matrix, which comes last."""
+        """Restore the optimizer's state too; it lacks the new matrix, which comes last."""
         group = saved["optimizer"]["param_groups"][0]
         group["params"] = [*group["params"], len(group["params"])]
         super().restore(training, saved)
@@ -245,16 +244,16 @@ class TyingLost(Change):
     detectable=30,
 )
 class NoZeroGrad(Change):
-    """Gradients are never cleared, so that each step applies its own and what is left of those before it.
+    """Gradients are never cleared, so that each step applies its own and the rest of earlier ones.
 
-    What clipping has let through stays in: the norm of the gradient is higher, and its direction hardly changes with the batch.
+    Clipped gradients stay: the gradient norm is higher, and the direction hardly changes with the batch.
 
-    Seen under seed 0: a gradient norm of 1.2 to 2.2 that never falls below 1, updates twice as large, outputs of an MLP ten
-    times as large, entropies of 0.77 at step 70 (healthy 0.95), a loss of 2.19 at step 150 (healthy 1.84).
+    Seen under seed 0: a gradient norm of 1.2 to 2.2 that never falls below 1, updates twice as large, outputs of an MLP ten times
+    as large, entropies of 0.77 at step 70 (healthy 0.95), a loss of 2.19 at step 150 (healthy 1.84).
     """
 
     def zero(self, training: "Training") -> None:
-        """Leave the gradients as they are."""
+        """Leave the gradients unchanged."""
 
 
 @fault(
@@ -270,16 +269,16 @@ class NoZeroGrad(Change):
     detectable=30,
 )
 class NoZeroGradLate(Change):
-    """Gradients are not cleared any more from the onset on, as in a branch of the loop that forgets it.
+    """From the onset on gradients are no longer cleared, as in a branch of the loop that forgets to.
 
-    From then on each step applies its own gradient and what clipping has let through of those before it.
+    From then on each step applies its own gradient and the clipped rest of earlier ones.
 
-    Seen under seed 0, with an onset of 51: a gradient norm that goes from 0.7 to a steady 1.6 to 1.9, updates twice as large,
-    a loss 0.3 higher after 70 steps.
+    Seen under seed 0, with an onset of 51: a gradient norm that goes from 0.7 to a steady 1.6 to 1.9, updates twice as large, a
+    loss 0.3 higher after 70 steps.
     """
 
     def zero(self, training: "Training") -> None:
-        """Clear the gradients before the onset only."""
+        """Clear the gradients only before the onset."""
         if training.step < self.onset:
             super().zero(training)
 
@@ -296,16 +295,15 @@ class NoZeroGradLate(Change):
     detectable=50,
 )
 class SkipUpdates(Change):
-    """The optimizer's step is not taken from the onset on, while gradients are computed as before.
+    """From the onset on the optimizer's step is skipped, while gradients are computed as before.
 
     No tensor moves and the loss stays where it is.
 
-    Seen under seed 0: relative updates of 0 and a count of updates that stands still from the onset on; the loss stays at
-    2.8.
+    Seen under seed 0: relative updates of 0 and a count of updates that stands still from the onset on; the loss stays at 2.8.
     """
 
     def update(self, training: "Training") -> None:
-        """Take the step before the onset only."""
+        """Take the step only before the onset."""
         if training.step < self.onset:
             super().update(training)
 
@@ -321,15 +319,15 @@ class SkipUpdates(Change):
     detectable=50,
 )
 class SkipUpdatesSometimes(Change):
-    """One update in `strength` is not applied from the onset on, as when a loop that accumulates counts its batches wrongly.
+    """One update in `strength` is skipped from the onset on, as if a loop with accumulation counts its batches wrongly.
 
-    The loss falls a little slower, and nothing moves in the steps that are lost.
+    The loss falls a little slower, and nothing moves in the skipped steps.
 
-    Seen under seed 0: the count of updates falls behind that of steps, and every checkpoint, at an even step, shows no
-    movement at all; the loss is 0.1 to 0.2 higher.
+    Seen under seed 0: the count of updates falls behind that of steps, and every checkpoint, at an even step, shows no movement
+    at all; the loss is 0.1 to 0.2 higher.
     """
 
     def update(self, training: "Training") -> None:
-        """Take the step where it is not lost."""
+        """Take the step unless it is skipped."""
         if training.step < self.onset or (training.step - self.onset) % self.strength:
             super().update(training)

@@ -6,11 +6,11 @@ from ckaudit.lab.plan import Cnn, Gpt, Llama, Lstm, Mlp, Model
 
 
 def build(plan: Model, *, vocabulary: int, length: int) -> nn.Module:
-    """Build a model with new weights, drawn from torch's generator.
+    """Build a model with new weights from torch's generator.
 
     Args:
-        plan: Which model.
-        vocabulary: Tokens or classes that it tells apart.
+        plan: The plan of the model.
+        vocabulary: Number of tokens or classes.
         length: Longest sequence.
     """
     match plan:

@@ -9,11 +9,11 @@ from ckaudit.lab.plan import Cnn, Mlp
 
 
 class MlpModel(nn.Module):
-    """Layers of linear map and ReLU, and a head; points (B, F) become logits (B, V).
+    """Linear layers with ReLU, and a head, from points (B, F) to logits (B, V).
 
     Args:
         plan: Its shape.
-        classes: Classes told apart.
+        classes: Number of classes.
     """
 
     def __init__(self, plan: Mlp, *, classes: int) -> None:
@@ -49,7 +49,7 @@ class CnnModel(nn.Module):
 
     Args:
         plan: Its shape.
-        classes: Classes told apart.
+        classes: Number of classes.
     """
 
     def __init__(self, plan: Cnn, *, classes: int) -> None:

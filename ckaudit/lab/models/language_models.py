@@ -9,7 +9,7 @@ from torch.nn.functional import one_hot, scaled_dot_product_attention
 
 from ckaudit.lab.plan import Gpt, Llama, Lstm
 
-# A small GPT with the parts that models of today are made of; a fault reaches each of them as an attribute.
+# A small GPT with the parts of current models; a fault can reach each of them as an attribute.
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU, "sigmoid": nn.Sigmoid}
 
 
@@ -43,11 +43,11 @@ class Gated(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal self-attention that shows scaled logits and probabilities as outputs of two named submodules.
+    """Causal self-attention with scaled logits and probabilities as outputs of two named submodules.
 
     Attributes:
         scale: Multiplies the products of queries and keys.
-        gain: Multiplies what the layer adds to the stream.
+        gain: Multiplies the output of the layer.
     """
 
     def __init__(self, plan: Gpt) -> None:
@@ -59,7 +59,7 @@ class Attention(nn.Module):
         self.v = nn.Linear(plan.width, self.kv_heads * size, bias=False)
         self.q_norm = nn.RMSNorm(size) if plan.qk_norm else nn.Identity()
         self.k_norm = nn.RMSNorm(size) if plan.qk_norm else nn.Identity()
-        if not plan.fused:  # a module that is never called would be taken for one that shows its attention
+        if not plan.fused:  # a module that is never called would be taken for one that outputs attention
             self.logits = nn.Identity()
             self.probabilities = nn.Identity()
         self.out = nn.Linear(plan.width, plan.width, bias=False)
@@ -67,7 +67,7 @@ class Attention(nn.Module):
         self.rotates, self.fused = plan.positions == "rope", plan.fused
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map the normed stream (B, T, D) to what the layer adds to it (B, T, D)."""
+        """Map the normed stream (B, T, D) to the layer's output (B, T, D)."""
         q, k = self.q_norm(self._split(self.q(x), self.heads)), self.k_norm(self._split(self.k(x), self.kv_heads))
         v = self._split(self.v(x), self.kv_heads)  # (B, K, T, D/H)
         if self.rotates:
@@ -77,14 +77,14 @@ class Attention(nn.Module):
         return self.out(self.mix(q, k, v).transpose(1, 2).flatten(2)) * self.gain
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Return the values that each query sees, (B, H, T, D/H) all."""
+        """Return the attention output, (B, H, T, D/H), like its arguments."""
         if self.fused:
             return scaled_dot_product_attention(q, k, v, attn_mask=self.visible(q.shape[2]), scale=self.scale)
         scaled = (q @ k.transpose(-1, -2) * self.scale).masked_fill(~self.visible(q.shape[2]), float("-inf"))
         return self.probabilities(self.logits(scaled).softmax(-1)) @ v
 
     def visible(self, length: int) -> Tensor:
-        """Return which keys a query sees, (T, T): itself and what came before."""
+        """Return which keys a query sees, (T, T): its own and earlier ones."""
         return torch.ones(length, length, dtype=torch.bool).tril()
 
     @staticmethod
@@ -96,7 +96,7 @@ class Block(nn.Module):
     """Attention and MLP, each fed by its own norm and added to the residual stream.
 
     Attributes:
-        skip: What the stream is multiplied by on its way around a branch.
+        skip: Factor of the residual connection around a branch.
     """
 
     def __init__(self, plan: Gpt) -> None:
@@ -119,7 +119,7 @@ class MiniGPT(nn.Module):
 
     Args:
         plan: Its shape.
-        vocabulary: Tokens known.
+        vocabulary: Size of the vocabulary.
         length: Longest sequence.
     """
 
@@ -157,9 +157,9 @@ def initialize(model: nn.Module, plan: Gpt) -> None:
             nn.init.normal_(weight, std=plan.init_std / math.sqrt(2 * plan.depth) if writes else plan.init_std)
 
 
-# What stands behind attention in a block: two linear maps, with or without a gate, or a layer of experts.
+# The layer after attention in a block: two linear maps, with or without a gate, or a layer of experts.
 def feed_forward(plan: Gpt) -> nn.Module:
-    """Return the layer that the plan asks for."""
+    """Return the layer of the plan."""
     layer = Gated if plan.activation == "swiglu" else FeedForward
     return Switch(plan, [layer(plan) for _ in range(plan.experts)]) if plan.experts else layer(plan)
 
@@ -178,9 +178,9 @@ def rotate(x: Tensor, *, base: float = 10_000.0) -> Tensor:
     return torch.cat((left * cosine - right * sine, right * cosine + left * sine), dim=-1)
 
 
-# A layer of experts, of which each token goes to one (Fedus et al. 2021).
+# A layer of experts that sends each token to one of them (Fedus et al. 2021).
 class Switch(nn.Module):
-    """Sends each token to the expert that the router likes best, as long as that one has room.
+    """Sends each token to the expert that the router prefers, while that one has room.
 
     Args:
         plan: Experts, their capacity over a fair share, and the router's width.
@@ -190,8 +190,8 @@ class Switch(nn.Module):
         capacity: Tokens of a sequence that an expert takes, over its fair share.
         balance: Weight of the load-balance loss.
         top_k: Experts of each token.
-        expert_capacity: Tokens of a sequence that an expert took at most in the last forward pass.
-        auxiliary: What the last forward pass adds to the loss of training.
+        expert_capacity: Maximum number of tokens of a sequence per expert in the last forward pass.
+        auxiliary: Contribution of the last forward pass to the training loss.
     """
 
     def __init__(self, plan: Gpt, experts: list[nn.Module]) -> None:
@@ -203,7 +203,7 @@ class Switch(nn.Module):
         self.auxiliary: Tensor | float = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (B, T, D) to (B, T, D); a token that finds no room gets zeros, so that only the stream goes on."""
+        """Map (B, T, D) to (B, T, D); a token without room gets zeros, so that only the residual stream passes."""
         self.expert_capacity = self.room(x.shape[1])
         shares = self.router(x).softmax(-1)  # (B, T, E)
         most, chosen = shares.max(-1)  # (B, T) both
@@ -217,19 +217,19 @@ class Switch(nn.Module):
         return out
 
     def room(self, length: int) -> int:
-        """Return how many tokens of a sequence of this length an expert takes."""
+        """Return the number of tokens that an expert takes of a sequence of this length."""
         return math.ceil(self.capacity * length / len(self.experts))
 
     @staticmethod
     def load_balance(shares: Tensor, wanted: Tensor) -> Tensor:
-        r"""Return $E \sum_i f_i P_i$ (Fedus et al. 2021, equation 4): 1 where tokens are spread evenly, E where one gets all."""
+        r"""Return $E \sum_i f_i P_i$ (Fedus et al. 2021, equation 4): 1 if tokens are spread evenly, E if one expert gets all."""
         tokens, chances = wanted.float().mean((0, 1)), shares.mean((0, 1))  # (E,) both
         return shares.shape[-1] * (tokens * chances).sum()
 
 
-# A Llama as `transformers` has it, with random weights.
+# A Llama of `transformers`, with random weights.
 def llama(plan: Llama, *, vocabulary: int, length: int) -> nn.Module:
-    """Build the model; it puts out an object whose `logits` are (B, T, V)."""
+    """Build the model; its output has `logits` of shape (B, T, V)."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config: Any = LlamaConfig(
@@ -248,13 +248,13 @@ def llama(plan: Llama, *, vocabulary: int, length: int) -> nn.Module:
     return model
 
 
-# Layers of long short-term memory that predict the next token.
+# LSTM layers that predict the next token.
 class LstmModel(nn.Module):
-    """An embedding, layers of LSTM one upon the other, and a head.
+    """An embedding, stacked LSTM layers, and a head.
 
     Args:
         plan: Its shape.
-        vocabulary: Tokens known.
+        vocabulary: Size of the vocabulary.
     """
 
     def __init__(self, plan: Lstm, *, vocabulary: int) -> None:
@@ -273,7 +273,7 @@ class LstmModel(nn.Module):
 
     @torch.no_grad()
     def _initialize(self) -> None:
-        """Let the forget gates begin open: their bias is 1 (Jozefowicz et al. 2015)."""
+        """Initialise the forget gates as open: their bias is 1 (Jozefowicz et al. 2015)."""
         for name, weight in self.layers.named_parameters():
             if name.endswith("bias_ih_l0"):
                 weight.chunk(4)[1].fill_(1.0)

@@ -1,4 +1,4 @@
-"""The score on paper: `docs/benchmark.md`, a part for each split, and a line of history for each look at the test split."""
+"""Publishing of the score: `docs/benchmark.md`, a part for each split, and a history of every score of the test split."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 def add_history(score: Score, path: Path = HISTORY) -> str:
-    """Add the figures of the test split to the history and say so; where there is no such folder, do nothing."""
+    """Add the figures of the test split to the history, and return a message; without its folder, do nothing."""
     if not path.parent.is_dir():
         return ""
     text = io.StringIO()
@@ -53,16 +53,16 @@ def add_history(score: Score, path: Path = HISTORY) -> str:
 def write_document(
     score: Score, draw: Callable[[Score], str], path: Path = DOCUMENT, *, command: str = "ckaudit lab score"
 ) -> str:
-    """Write the tables of each split between its marks in the document, with what made them, and say so.
+    """Write the tables of each split and their command between its marks in the document, and return a message.
 
-    Every split has marks of its own, as has what other tools see of it: none is lost when another is written. Those that the
-    document lacks are added at its end.
+    Every split has its own marks, and so has the score of other tools on it, so writing one keeps the others. Missing marks are
+    added at the end of the document.
 
     Args:
-        score: What was found.
-        draw: Makes the tables of a score.
+        score: The score.
+        draw: Returns the tables of a score.
         path: The document.
-        command: What made the score, without the options for the split and for what was shown.
+        command: The command of the score, without the options for the split and for the shown data.
 
     Raises:
         UsageError: If there is no folder for it, or it has no marks at all.
@@ -81,7 +81,7 @@ def write_document(
 
 
 def _with_part(whole: str, score: Score, lines: Sequence[str], path: Path) -> str:
-    """Return the document with the part on one split in its place."""
+    """Return the document with the part of one split replaced."""
     what = score.boards[0].split + (" --bare" if score.bare else "")
     begin, end = BEGIN.format(what), END.format(what)
     if begin not in whole:
@@ -95,7 +95,7 @@ def _with_part(whole: str, score: Score, lines: Sequence[str], path: Path) -> st
 
 
 def commit() -> str:
-    """Return the short commit of the working folder, with a + where something in it is not committed; "unknown": no git."""
+    """Return the short git commit of the working folder, with a + if there are uncommitted changes; "unknown" without git."""
     from subprocess import SubprocessError, run
 
     def git(*arguments: str) -> str:

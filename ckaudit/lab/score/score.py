@@ -1,4 +1,4 @@
-"""Every recording of a split audited, held against its label, and added up."""
+"""Audits every recording of a split, compares it with its label, and sums up the outcomes."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,14 +27,14 @@ from ckaudit.lab.score.verdict import (
 from ckaudit.lab.specs import controls, faults
 from ckaudit.lab.training_spec import Recipe, Split, recipe, recipes
 
-Judged = tuple[str, int, AuditVerdict]  # name, seed, and what our auditor said
+Judged = tuple[str, int, AuditVerdict]  # name, seed, and the verdict of our auditor
 
 
 def chosen(splits: Sequence[Split], only: str = "") -> list[Recipe]:
     """Return the trainings of splits whose name, or name.seed, matches one of several patterns; empty: all.
 
     Raises:
-        UsageError: If none does.
+        UsageError: If no training matches.
     """
     patterns = only.split(",") if only else ["*"]
     matching = [
@@ -64,12 +64,12 @@ def score(
     """Score our auditor on the recordings of a cache.
 
     Args:
-        cache: Where recordings are kept.
-        splits: Which trainings.
+        cache: Folder of recordings.
+        splits: Splits of the trainings.
         only: Patterns of names, or of name.seed, with commas between; empty: all.
-        bare: Show the auditor only the log that other tools are shown.
-        jobs: Processes at work.
-        progress: Called with runs done and runs in all.
+        bare: Show the auditor only the log that other tools get.
+        jobs: Number of processes.
+        progress: Called with the number of judged runs and of all runs.
 
     Raises:
         UsageError: If nothing is recorded.
@@ -97,7 +97,7 @@ def score(
 
 
 def _judge(work: tuple[Path, str, int, bool]) -> Judged:
-    """Unpack one recording and judge it; its folder has a name that says nothing."""
+    """Unpack one recording and judge it, in a folder with a neutral name."""
     path, name, seed, bare = work
     with TemporaryDirectory(prefix="run-") as temporary:
         folder = Path(temporary)
@@ -123,7 +123,7 @@ def _board(split: Split, judged: Sequence[Judged], *, bare: bool) -> Board:
 
 
 def _nothing(cache: Path, splits: Sequence[Split], only: str, entries: Sequence[CachedTraining]) -> UsageError:
-    """Return the error that says where was looked, what was there, and the command that trains what was asked for."""
+    """Return an error with the searched folder, its content, and the command that trains the requested runs."""
     from shlex import join
 
     stale, broken = (sum(entry.state == state for entry in entries) for state in ("stale", "unreadable"))
@@ -155,9 +155,9 @@ def _workers(jobs: int) -> Iterator[Callable[..., Iterable[Judged]]]:
         yield lambda function, work: pool.map(function, work, chunksize=4)
 
 
-# By a measure that suits every tool: any alarm counts, whenever and whatever for.
+# A measure that suits every tool: any alarm counts, at any time and of any kind.
 def our_score(outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcome], *, bare: bool) -> PeerScore:
-    """Add up what our auditor said by the same measure: sev0 and sev1 fail a run, sev2 warns of it."""
+    """Sum up our auditor's verdicts by the same measure: sev0 and sev1 fail a run, sev2 warns."""
     ill = [outcome for outcome in outcomes if not outcome.harmless]
     return PeerScore(
         name="ckaudit",

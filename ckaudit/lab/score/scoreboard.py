@@ -1,4 +1,4 @@
-"""Outcomes added up: shares with their intervals, in all, by group and by fault."""
+"""Sums of outcomes: shares with their intervals, overall, by group and by fault."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -14,16 +14,16 @@ from ckaudit.run.robust import wilson_interval
 VERSION: Literal["ck.lab_score.v1"] = "ck.lab_score.v1"
 
 
-# A share of trials with its interval.
+# A share of trials with its confidence interval.
 class Share(Struct, frozen=True, kw_only=True):
     """Hits among trials.
 
     Attributes:
-        hits: How many.
-        of: Trials.
+        hits: Number of hits.
+        of: Number of trials.
         share: Hits over trials; None without trials.
         low: Lower end of the interval.
-        high: Its upper end.
+        high: Upper end of the interval.
     """
 
     hits: int
@@ -36,11 +36,11 @@ class Share(Struct, frozen=True, kw_only=True):
 def share(hits: int, of: int) -> Share:
     """Return hits over trials with Wilson's interval of 95 %.
 
-    It takes trials for independent; two seeds of one fault are less than that, so that it is rather too narrow.
+    It assumes independent trials; two seeds of one fault are not, so the interval is rather too narrow.
 
     Args:
-        hits: How many.
-        of: Trials.
+        hits: Number of hits.
+        of: Number of trials.
 
     >>> found = share(9, 10)
     >>> round(found.low, 3), round(found.high, 3)
@@ -52,21 +52,21 @@ def share(hits: int, of: int) -> Share:
     return Share(hits=hits, of=of, share=hits / of, low=low, high=high)
 
 
-# Outcomes added up.
+# Sums of outcomes.
 class Faults(Struct, frozen=True, kw_only=True):
-    """Faults added up, those without consequence left out.
+    """Sums over faults, without harmless ones.
 
     Attributes:
-        name: Of the group or fault; "all".
+        name: Name of the group or fault; "all".
         detected: Runs with a finding of the right kind.
         first_right: Runs whose first cause is the truth.
-        acceptable: Runs whose first cause is the truth or may be taken for it.
+        acceptable: Runs whose first cause is the truth or an acceptable one.
         top3: Runs with the truth among the first three.
-        place_right: Runs, of those that have a place, where it is named.
-        false: Runs with a finding before the fault, or of something else.
+        place_right: Runs with a place in which it is named.
+        false: Runs with a finding before the fault, or about something else.
         delay_steps: Median over detected runs, in steps.
         delay_checkpoints: The same in checkpoints.
-        causes: First causes named in place of the truth, the most frequent first; "-": none was.
+        causes: First causes named instead of the truth, the most frequent first; "-": none was named.
     """
 
     name: str
@@ -82,12 +82,12 @@ class Faults(Struct, frozen=True, kw_only=True):
 
 
 class Harmless(Struct, frozen=True, kw_only=True):
-    """Faults without consequence: a note is all that they deserve.
+    """Harmless faults, which deserve only a note.
 
     Attributes:
         noted: Runs with at least a note.
-        flagged: Runs with a finding of sev0 to sev2 of the fault itself, which is more than it deserves.
-        false: Runs with a finding of sev0 to sev2 of something else.
+        flagged: Runs with a finding of sev0 to sev2 about the fault itself, which is too severe.
+        false: Runs with a finding of sev0 to sev2 about something else.
     """
 
     noted: Share
@@ -96,7 +96,7 @@ class Harmless(Struct, frozen=True, kw_only=True):
 
 
 class Healthy(Struct, frozen=True, kw_only=True):
-    """Healthy runs added up.
+    """Sums over healthy runs.
 
     Attributes:
         grave: Runs with a finding of sev0 or sev1.
@@ -112,23 +112,23 @@ class Healthy(Struct, frozen=True, kw_only=True):
 
 
 class MajorityBaseline(Struct, frozen=True, kw_only=True):
-    """What one would score by always naming the most frequent truth."""
+    """The score of always naming the most frequent truth."""
 
     cause: str
     first_right: Share
 
 
 class PeerScore(Struct, frozen=True, kw_only=True):
-    """How a tool did by a measure that suits all of them: any alarm counts, whenever and whatever for.
+    """The score of a tool by a measure that suits all tools: any alarm counts, at any time and of any kind.
 
     Attributes:
         name: The tool.
         version: Its version.
-        reads: What it was given.
-        runs: Runs that it was scored on.
+        reads: The data that it got.
+        runs: Number of scored runs.
         failed: Fault runs that it fails.
         flagged: Fault runs that it fails or warns of.
-        right_kind: Fault runs with an alarm of a symptom of theirs, or one that means the truth or what may be taken for it.
+        right_kind: Fault runs with an alarm for one of their symptoms, or one that means the truth or an acceptable cause.
         first_right: Fault runs whose first message means the truth.
         top3: Fault runs with the truth among its first three messages.
         healthy_failed: Healthy runs that it fails.
@@ -154,16 +154,16 @@ class Board(Struct, frozen=True, kw_only=True):
     """The score of one split.
 
     Attributes:
-        split: Which.
+        split: Name of the split.
         all: Every fault.
-        groups: By group.
-        faults: By fault.
-        harmless: Faults without consequence.
+        groups: Sums by group.
+        faults: Sums by fault.
+        harmless: Harmless faults.
         healthy: Controls and plain healthy runs.
-        baseline: What naming the most frequent truth would give.
-        outcomes: Fault by fault and seed by seed.
-        controls: Control by control and seed by seed.
-        peers: Tools compared, ours first; empty: none was asked.
+        baseline: The score of always naming the most frequent truth.
+        outcomes: Outcomes by fault and seed.
+        controls: Outcomes by control and seed.
+        peers: Compared tools, ours first; empty: none.
     """
 
     split: Split
@@ -179,16 +179,16 @@ class Board(Struct, frozen=True, kw_only=True):
 
 
 class Score(Struct, frozen=True, kw_only=True):
-    """What `ckaudit lab score` says.
+    """The output of `ckaudit lab score`.
 
     Attributes:
-        schema_version: Which contract this follows.
+        schema_version: Version of the contract.
         tool: Name and version of the auditor.
-        bare: Whether the auditor saw only the log that other tools are shown.
-        only: Which names were scored; empty: all.
+        bare: Whether the auditor saw only the log that other tools get.
+        only: Scored names; empty: all.
         boards: One for each split.
-        missing: Trainings that have no usable recording, as name.seed.
-        older: Recordings of an older loop or recorder, and what is not as it was.
+        missing: Trainings without a usable recording, as name.seed.
+        older: Recordings of an older loop or recorder, and what has changed.
         broken: Runs that broke the audit, and how.
     """
 
@@ -203,7 +203,7 @@ class Score(Struct, frozen=True, kw_only=True):
 
 
 def board(split: Split, outcomes: Sequence[FaultOutcome], controls: Sequence[ControlOutcome]) -> Board:
-    """Add the outcomes of a split up."""
+    """Return the sums of a split's outcomes."""
     harmful = [outcome for outcome in outcomes if not outcome.harmless]
     return Board(
         split=split,
@@ -219,7 +219,7 @@ def board(split: Split, outcomes: Sequence[FaultOutcome], controls: Sequence[Con
 
 
 def faults(name: str, outcomes: Sequence[FaultOutcome]) -> Faults:
-    """Add outcomes up under a name."""
+    """Return the sums of outcomes under a name."""
     placed = [outcome for outcome in outcomes if outcome.place_right is not None]
     wrong = Counter(outcome.cause or "-" for outcome in outcomes if not outcome.first_right)
     return Faults(

@@ -1,4 +1,4 @@
-"""What our auditor says of one run, and how that is held against its label."""
+"""The verdict of our auditor on one run, and its comparison with the label."""
 
 import csv
 import json
@@ -17,11 +17,10 @@ from ckaudit.lab.labels import SYMPTOMS
 from ckaudit.lab.specs import Fault
 from ckaudit.questions.bad_answer_table import BAD
 
-# What is said, as far as it is scored: `triage` and `validate` together.
-# The words of the lab's labels for what our own commands find.
+# The scored output of `triage` and `validate` together: the words of the lab's labels for findings of our own commands.
 MISSING = ("cadence_gap", "rank_without_merged_file")
 
-# Violations of the contract that are a named illness besides.
+# Violations of the contract that are also named illnesses.
 ALSO = {
     "tensor_dtype_changed": "dtype_changed",
     "tensor_set_changed": "parameter_count_changed",
@@ -40,7 +39,7 @@ ALSO = {
 }
 
 
-# The columns of a log that a run without our recorder would have, by the names of our scalars.
+# Log columns of a run without our recorder, by the names of our scalars.
 NAMES = {
     "train_loss_raw": "loss",
     "val_loss": "val_loss",
@@ -49,13 +48,13 @@ NAMES = {
     "step_time": "step_time",
     "tokens_per_sec": "tokens_per_sec",
     "time": "timestamp",
-}  # the names that all readers of logs know
+}  # names that all readers of logs recognise
 STALL = "dataloader_stall_frac"
 WORDS = ("NaN", "Infinity", "-Infinity")
 
 
 def words(finding: Finding) -> tuple[str, ...]:
-    """Return the words that a finding answers to: the name of its rule or of its answer, or for a violation what it is of."""
+    """Return the words of a finding: the name of its rule or answer, or the kind of a violation."""
     if finding.name in SYMPTOMS or finding.code in BAD:
         return (finding.name,)
     if finding.name in MISSING:
@@ -68,11 +67,11 @@ class SeenFinding(Struct, frozen=True, kw_only=True):
     """One finding.
 
     Attributes:
-        words: What it is called, in the words of `SYMPTOMS`.
-        severity: How grave it is.
-        first: First step; None: it is of the whole run.
+        words: Names of the finding, in the words of `SYMPTOMS`.
+        severity: Severity of the finding.
+        first: First step; None: it is about the whole run.
         last: Last step.
-        places: What it names.
+        places: Places that it names.
     """
 
     words: tuple[str, ...]
@@ -83,14 +82,14 @@ class SeenFinding(Struct, frozen=True, kw_only=True):
 
 
 class AuditVerdict(Struct, frozen=True, kw_only=True):
-    """What was said of one run.
+    """The verdict on one run.
 
     Attributes:
         seen: Every finding.
         causes: The diagnoses, likeliest first.
-        places: What the first of them names.
+        places: Places that the first of them names.
         checkpoints: Steps that have a checkpoint.
-        error: Why the audit broke; empty: it did not.
+        error: Why the audit failed; empty: it did not.
     """
 
     seen: tuple[SeenFinding, ...] = ()
@@ -112,7 +111,7 @@ def judge(folder: Path) -> AuditVerdict:
 
 
 def judge_log(folder: Path) -> AuditVerdict:
-    """Audit the log that other tools are shown, and nothing else of the run folder: as a table, as anybody's."""
+    """Audit the log that other tools get, as a table, and nothing else of the run folder."""
     from ckaudit.audit import triage
 
     log = folder / "log.csv"
@@ -130,7 +129,7 @@ def _unless_broken(make: Callable[[], AuditVerdict], checkpoints: tuple[int, ...
 
 
 def verdict(triaged: Report, validated: Report | None = None, *, checkpoints: tuple[int, ...] = ()) -> AuditVerdict:
-    """Put the reports of one run together; what both found counts once."""
+    """Combine the reports of one run; a finding of both counts once."""
     reported = [*(validated.findings if validated else []), *triaged.findings]
     findings = {_key(finding): finding for finding in reported}
     first = triaged.diagnoses[0] if triaged.diagnoses else None
@@ -149,7 +148,7 @@ def _seen(finding: Finding) -> SeenFinding:
 
 
 def _step_of(finding: Finding) -> int | None:
-    """Return the first step, or that of the checkpoint that is at fault."""
+    """Return the first step of a finding, or that of the faulty checkpoint."""
     if finding.first_step is not None:
         return finding.first_step
     name = CHECKPOINT_NAME.match(finding.file.rpartition("/")[2]) if finding.file else None
@@ -167,7 +166,7 @@ def _key(finding: Finding) -> tuple[object, ...]:
 
 
 def write_table(folder: Path, path: Path) -> None:
-    """Write the log that a run without our recorder would have as a table; the loader's wait is a share there."""
+    """Write the log that a run without our recorder would have as a table; the loader's wait is a share of the step."""
     with path.open("w", encoding="utf-8", newline="") as stream:
         table = csv.DictWriter(stream, ["step", *NAMES.values(), STALL], lineterminator="\n")
         table.writeheader()
@@ -175,7 +174,7 @@ def write_table(folder: Path, path: Path) -> None:
 
 
 def log_rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield each line of the run's scalars by the names of a log; a torn line is skipped, as a reader of logs would."""
+    """Yield each line of the run's scalars with the names of a log; a torn line is skipped, as a reader of logs would do."""
     for file in sorted(file for file in folder.iterdir() if SCALARS_PATTERN.match(file.name)):
         for line in read_bytes(file, file.name).decode(errors="replace").splitlines():
             try:
@@ -191,7 +190,7 @@ def _number(value: Any) -> Any:
     return float(value) if value in WORDS else value
 
 
-# One verdict held against one label.
+# Comparison of one verdict with one label.
 GRAVE, COUNTING = ("sev0", "sev1"), ("sev0", "sev1", "sev2")
 
 
@@ -202,21 +201,21 @@ class FaultOutcome(Struct, frozen=True, kw_only=True):
         name: The fault.
         seed: The seed.
         group: Its group.
-        harmless: Whether a note is all that it deserves.
+        harmless: Whether it deserves only a note.
         truth: The cause.
         onset: First step at which it acts.
         detected: Whether a finding of sev0 to sev2 is one of its symptoms, at or after the onset.
         noted: The same, with notes.
-        cause: The first cause named; None: none was.
+        cause: The first cause named; None: none was named.
         first_right: Whether that is the truth.
-        acceptable: Whether that is the truth or one of the causes that may be taken for it.
+        acceptable: Whether that is the truth or an acceptable cause.
         top3: Whether the truth is among the first three.
         place_right: Whether one of its places was named; None: it has none.
-        delay_steps: Steps from when it could be seen to the first step of the finding; None: it was not detected.
+        delay_steps: Steps from when it becomes detectable to the first step of the finding; None: it was not detected.
         delay_checkpoints: Checkpoints between the two, the last included.
-        false: Rules of findings of sev0 to sev2 before the onset, or of what is neither its symptom nor its consequence.
-        worst: The gravest finding of any kind at any time; None: there is none.
-        error: Why the audit broke.
+        false: Rules of findings of sev0 to sev2 before the onset, or that are neither its symptom nor its consequence.
+        worst: The most severe finding of any kind at any time; None: there is none.
+        error: Why the audit failed.
     """
 
     name: str
@@ -240,7 +239,7 @@ class FaultOutcome(Struct, frozen=True, kw_only=True):
 
 
 class ControlOutcome(Struct, frozen=True, kw_only=True):
-    """How a healthy training was judged under one seed: rules that found something, but for those that may.
+    """How a healthy training was judged under one seed: rules with findings, except the expected ones.
 
     Attributes:
         name: The control.
@@ -248,7 +247,7 @@ class ControlOutcome(Struct, frozen=True, kw_only=True):
         grave: Rules with findings of sev0 or sev1.
         sev2: Rules with findings of sev2.
         notes: Rules with notes.
-        error: Why the audit broke.
+        error: Why the audit failed.
     """
 
     name: str
@@ -260,7 +259,7 @@ class ControlOutcome(Struct, frozen=True, kw_only=True):
 
 
 def of_fault(fault: Fault, seed: int, onset: int, verdict: AuditVerdict) -> FaultOutcome:
-    """Score what was said of a fault that acts from `onset` on."""
+    """Score the verdict on a fault that acts from `onset` on."""
     counting = [seen for seen in verdict.seen if seen.severity in COUNTING]
     hits = [seen for seen in counting if _is(seen, fault.symptoms) and _not_before(seen, onset)]
     steps, checkpoints = _delay(hits, onset + fault.detectable, verdict.checkpoints)
@@ -288,7 +287,7 @@ def of_fault(fault: Fault, seed: int, onset: int, verdict: AuditVerdict) -> Faul
 
 
 def of_control(name: str, seed: int, expected: tuple[str, ...], verdict: AuditVerdict) -> ControlOutcome:
-    """Score what was said of a healthy training; `expected` rules may find something."""
+    """Score the verdict on a healthy training; `expected` rules may have findings."""
     unexpected = [seen for seen in verdict.seen if not _is(seen, expected)]
     by = {severity: [seen for seen in unexpected if seen.severity == severity] for severity in (*COUNTING, "note")}
     return ControlOutcome(
@@ -306,7 +305,7 @@ def _is(seen: SeenFinding, rules: tuple[str, ...]) -> bool:
 
 
 def _not_before(seen: SeenFinding, onset: int) -> bool:
-    """Tell whether a finding is no earlier than the fault; one without steps is of the whole run."""
+    """Tell whether a finding is no earlier than the fault; one without steps is about the whole run."""
     return seen.first is None or seen.first >= onset
 
 
@@ -321,7 +320,7 @@ def _place_right(fault: Fault, onset: int, counting: list[SeenFinding], named: t
 
 
 def _delay(hits: list[SeenFinding], visible: int, checkpoints: tuple[int, ...]) -> tuple[int | None, int | None]:
-    """Return the delay in steps and in checkpoints; a finding of the whole run, or an early one, has none."""
+    """Return the delay in steps and in checkpoints; a finding about the whole run, or an early one, has none."""
     if not hits:
         return None, None
     first = min(visible if seen.first is None else seen.first for seen in hits)

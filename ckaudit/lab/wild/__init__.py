@@ -1,1 +1,1 @@
-"""The wild split: families of the zoo, drawn with a fault or none, that the auditor is only scored on."""
+"""The wild split: families of the zoo with a random fault or none, on which the auditor is only scored."""

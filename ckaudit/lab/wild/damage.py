@@ -1,4 +1,4 @@
-"""Ways to damage a training of any family, through hooks that ask nothing of a model but its parameters and modules."""
+"""Ways to damage a training of any family, through hooks that need only a model's parameters and modules."""
 
 import re
 from collections.abc import Callable
@@ -18,15 +18,15 @@ from ckaudit.recorder.drill.damage import Act, DrillStrength, detached, is_maske
 
 @cache
 def looked_at(make: Callable[[], nn.Module]) -> nn.Module:
-    """Return a model of a recipe that is never trained: what it is made of does not depend on chance."""
+    """Return a model of a recipe for inspection; its structure does not depend on the random seed."""
     return make()
 
 
-# Faults of weights and gradients at one step, or at each from it on.
+# Faults of weights and gradients at one step, or at every step from it on.
 
 
 def gradient_hook(onset: int, act: Act, *, always: bool = False) -> Callable[[nn.Module, Optimizer, int], None]:
-    """Return a hook that acts on the model after the backward pass of one step, or of each from it on."""
+    """Return a hook that acts on the model after the backward pass of one step, or of every step from it on."""
 
     @torch.no_grad()
     def gradients(model: nn.Module, _optimizer: Optimizer, step: int) -> None:
@@ -42,7 +42,7 @@ def once(act: Act) -> Callable[[Recipe, DrillStrength], Recipe]:
 
 
 def underflow(scale: float) -> Act:
-    """Return an act that passes gradients through float16 at a scale, as without a loss scale: what is small becomes zero."""
+    """Return an act that rounds gradients to float16 at a scale, as without a loss scale: small ones become zero."""
 
     def act(model: nn.Module) -> None:
         for weight in model.parameters():
@@ -54,7 +54,7 @@ def underflow(scale: float) -> Act:
 
 # Faults of the model.
 def built(healthy: Recipe, act: Act) -> Recipe:
-    """Return a recipe whose model is acted on once it is made."""
+    """Return a recipe that acts on the model once it is built."""
 
     def model() -> nn.Module:
         damaged = healthy.model()
@@ -66,13 +66,13 @@ def built(healthy: Recipe, act: Act) -> Recipe:
 
 
 def has_parts_within(recipe: Recipe) -> bool:
-    """Tell whether the part in the middle is more than one layer."""
+    """Tell whether the middle module is more than one layer."""
     model = looked_at(recipe.model)
     return bool(list(model.get_submodule(middle_part(model)).children()))
 
 
 def detach_part(healthy: Recipe, _amount: DrillStrength) -> Recipe:
-    """Detach what the part in the middle puts out."""
+    """Detach the output of the middle module."""
 
     def cut(_module: nn.Module, _inputs: Any, output: Any) -> Any:
         return detached(output)
@@ -81,19 +81,19 @@ def detach_part(healthy: Recipe, _amount: DrillStrength) -> Recipe:
 
 
 def has_module(is_wanted: Callable[[nn.Module], bool]) -> Callable[[Recipe], bool]:
-    """Return a test of recipes: whether their model has such a module."""
+    """Return a test of recipes: whether their model has a given kind of module."""
     return lambda recipe: any(is_wanted(module) for module in looked_at(recipe.model).modules())
 
 
 def reads_causally(recipe: Recipe) -> bool:
-    """Tell whether a family predicts the next token by attention that is handed a causal mask."""
+    """Tell whether a family predicts the next token with attention that takes a causal mask."""
     masked = [module for module in looked_at(recipe.model).modules() if is_masked(module)]
     own = any(not isinstance(module, nn.MultiheadAttention) for module in masked)
     return own or (bool(masked) and recipe.loss in (next_token_loss, translation_loss))
 
 
 def make_units_alike(healthy: Recipe, _amount: DrillStrength) -> Recipe:
-    """Set every matrix of the part in the middle to one number, so that its units learn the same."""
+    """Set every matrix of the middle module to one number, so that all its units learn the same."""
 
     def act(model: nn.Module) -> None:
         for _, weight in part_of(model):
@@ -104,7 +104,7 @@ def make_units_alike(healthy: Recipe, _amount: DrillStrength) -> Recipe:
 
 
 def apply_softmax(healthy: Recipe, _amount: DrillStrength) -> Recipe:
-    """Let the model put out probabilities, of which the loss takes a softmax again."""
+    """Let the model output probabilities, to which the loss applies softmax again."""
 
     def act(model: nn.Module) -> None:
         module = head_of(model)
@@ -118,7 +118,7 @@ LOSSES_OF_LOGITS = (own_loss, classified, mixed_up, next_token_loss, translation
 
 
 def head_of(model: nn.Module) -> nn.Module | None:
-    """Return what puts out logits: the model's own word for it, or a module of that name; None: neither."""
+    """Return the module that outputs logits: the model's own attribute for it, or a module of that name; None: neither."""
     if own_head := getattr(model, "get_output_embeddings", lambda: None)():
         head: nn.Module = own_head
         return head
@@ -126,17 +126,17 @@ def head_of(model: nn.Module) -> nn.Module | None:
 
 
 def ends_in_softmax(recipe: Recipe) -> bool:
-    """Tell whether the loss takes the softmax of what a head puts out."""
+    """Tell whether the loss applies softmax to the output of a head."""
     return getattr(recipe.loss, "func", recipe.loss) in LOSSES_OF_LOGITS and head_of(looked_at(recipe.model)) is not None
 
 
 def summed(loss: Loss, batch: int) -> Loss:
-    """Return a loss that is the sum over the rows of a batch in place of their mean; a validation takes the mean."""
+    """Return a loss that is the sum over the rows of a batch instead of their mean; validation uses the mean."""
     return lambda model, columns: loss(model, columns) * (batch if model.training else 1)
 
 
 def keep_weights_in(kind: torch.dtype) -> Callable[[Recipe, DrillStrength], Recipe]:
-    """Return a change of recipes that keeps the weights, and so the optimizer's state, in half precision."""
+    """Return a change of recipes that keeps the weights, and so the optimizer state, in half precision."""
 
     def cast(value: Any) -> Any:
         return value.to(kind) if isinstance(value, Tensor) and value.is_floating_point() else value
@@ -152,12 +152,12 @@ def keep_weights_in(kind: torch.dtype) -> Callable[[Recipe, DrillStrength], Reci
 
 
 def runs_in(kind: torch.dtype) -> Callable[[Recipe], bool]:
-    """Return a test of recipes: whether their model goes forward and back with weights in half precision."""
+    """Return a test of recipes: whether their model can run both passes with weights in half precision."""
     return lambda recipe: _runs(recipe, keep_weights_in(kind)(recipe, DrillStrength(1, 0.5)).model(), None)
 
 
 def runs_under(kind: torch.dtype) -> Callable[[Recipe], bool]:
-    """Return a test of recipes: whether their model goes forward and back under autocast in half precision."""
+    """Return a test of recipes: whether their model can run both passes under autocast in half precision."""
     return lambda recipe: _runs(recipe, recipe.model(), kind)
 
 
@@ -167,7 +167,7 @@ def _runs(recipe: Recipe, model: nn.Module, kind: torch.dtype | None) -> bool:
             loss = recipe.loss(model, _few(recipe))
             loss = loss + recipe.opponent.loss(model, _few(recipe)) if recipe.opponent else loss
         loss.backward()
-    except (RuntimeError, TypeError, ValueError):  # it makes float32 of its own, asks for another trainer, or has no such kernel
+    except (RuntimeError, TypeError, ValueError):  # it creates float32 tensors, uses another trainer, or has no such kernel
         return False
     return True
 
@@ -178,12 +178,12 @@ def _few(recipe: Recipe) -> Batch:
 
 # Faults of the optimizer.
 def change_rate(amount: DrillStrength, factor: float) -> Callable[[int], float]:
-    """Return the multiple of the learning rate: from the onset on a factor."""
+    """Return the multiple of the learning rate by step: `factor` from the onset on."""
     return lambda step: factor if step >= amount.onset else 1.0
 
 
 def leave_part_out_of_optimizer(healthy: Recipe, _amount: DrillStrength) -> Recipe:
-    """Hand the optimizer all but the part in the middle."""
+    """Give the optimizer all parameters except the middle module."""
     left_out: set[str] = set()
 
     def note(model: nn.Module) -> None:
@@ -194,17 +194,17 @@ def leave_part_out_of_optimizer(healthy: Recipe, _amount: DrillStrength) -> Reci
 
 
 def is_adam(recipe: Recipe) -> bool:
-    """Tell whether the optimizer is of the kind that divides by a second moment and has an epsilon."""
+    """Tell whether the optimizer divides by a second moment and has an epsilon."""
     return recipe.optimizer in ("adamw", "adam", "nadam", "radam")
 
 
 def has_momentum(recipe: Recipe) -> bool:
-    """Tell whether the optimizer has a state that a resume can lose."""
+    """Tell whether the optimizer has state that a resume can lose."""
     return is_adam(recipe) or recipe.momentum > 0
 
 
 def creep_up(amount: DrillStrength, steps: int, factor: float) -> Callable[[int], float]:
-    """Return the multiple of the learning rate: from the onset on it grows evenly, in its logarithm, to a factor."""
+    """Return the multiple of the learning rate by step: from the onset on it grows exponentially to `factor`."""
     left = max(1, steps - amount.onset)
     return lambda step: factor ** max(0.0, (step - amount.onset) / left)
 
@@ -215,12 +215,12 @@ QUERY_OR_KEY = re.compile(
 
 
 def has_queries(recipe: Recipe) -> bool:
-    """Tell whether a model has weights of queries and keys by their names."""
+    """Tell whether a model has query and key weights, by their names."""
     trained = [name for name, weight in looked_at(recipe.model).named_parameters() if weight.requires_grad]
     return recipe.optimizer != "muon" and any(QUERY_OR_KEY.search(f"{name}.") for name in trained)
 
 
 def hurry_queries(healthy: Recipe, amount: DrillStrength) -> Recipe:
-    """Let queries and keys learn many times faster than the rest, so that their logits grow and grow."""
+    """Let queries and keys learn many times faster than the rest, so that their logits keep growing."""
     factor = amount.between(10, 40)
     return replace(healthy, rate_of=lambda name: factor if QUERY_OR_KEY.search(f"{name}.") else 1.0)

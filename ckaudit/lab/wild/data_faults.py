@@ -1,4 +1,4 @@
-"""Faults of the data: what is done to rows and batches, and the cause that is to be named."""
+"""Faults of the data: changes of rows and batches, and the cause to be named."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,7 +14,7 @@ from ckaudit.recorder.drill.damage import DrillStrength
 TARGETS = ("labels", "y", "target", "targets")
 
 MAX_CATEGORIES = 16
-"""Batches of tokens hold larger numbers than that."""
+"""Batches of tokens contain larger numbers than this."""
 
 
 def _target_of(columns: Mapping[str, Tensor]) -> str | None:
@@ -22,7 +22,7 @@ def _target_of(columns: Mapping[str, Tensor]) -> str | None:
 
 
 def change_rows(healthy: Recipe, change: Callable[[dict[str, Tensor], torch.Generator], dict[str, Tensor]]) -> Recipe:
-    """Return a recipe whose rows are changed, for training and validation alike."""
+    """Return a recipe with changed rows, for training and validation alike."""
     rows: Rows = healthy.rows
     return replace(healthy, rows=lambda source, count: change(rows(source, count), source))
 
@@ -33,7 +33,7 @@ def has_target(recipe: Recipe) -> bool:
 
 
 def permute_targets(share: float) -> Callable[[dict[str, Tensor], torch.Generator], dict[str, Tensor]]:
-    """Return a change of rows that gives a share of them the target of another."""
+    """Return a change that gives a share of the rows the target of another row."""
 
     def change(columns: dict[str, Tensor], source: torch.Generator) -> dict[str, Tensor]:
         name = _target_of(columns) or [*columns][-1]
@@ -51,22 +51,22 @@ def _floats(columns: Mapping[str, Tensor]) -> list[str]:
 
 
 def has_floats(recipe: Recipe) -> bool:
-    """Tell whether inputs of a recipe are real numbers."""
+    """Tell whether a recipe has floating-point inputs."""
     return bool(_floats(recipe.rows(torch.Generator().manual_seed(0), 4)))
 
 
 def scale_inputs(healthy: Recipe, amount: DrillStrength) -> Recipe:
-    """Multiply all inputs that are real numbers."""
+    """Multiply all floating-point inputs."""
     factor = amount.between(30, 255)
     return change_rows(healthy, lambda columns, _: columns | {name: columns[name] * factor for name in _floats(columns)})
 
 
 def fed(healthy: Recipe, change: Callable[[int, dict[str, Tensor]], dict[str, Tensor]]) -> Recipe:
-    """Return a recipe whose batches are changed on their way to the loop, by their number from 1 on.
+    """Return a recipe whose batches are changed before the loop gets them, by their number from 1 on.
 
     Args:
         healthy: The recipe, whose own changes come first.
-        change: Makes of a batch another.
+        change: Returns the changed batch.
     """
 
     def feed(source: Batches) -> Batches:
@@ -77,7 +77,7 @@ def fed(healthy: Recipe, change: Callable[[int, dict[str, Tensor]], dict[str, Te
 
 
 def repeat_one_batch(healthy: Recipe, amount: DrillStrength) -> Recipe:
-    """Give the same batch from the onset on, in new tensors, as a loader that begins anew makes them."""
+    """Return the same batch from the onset on, in new tensors, as a loader does that restarts."""
     last: list[dict[str, Tensor]] = []
     at = amount.onset * healthy.accumulate
 
@@ -100,19 +100,19 @@ def repeat_half_of_batch(healthy: Recipe, _amount: DrillStrength) -> Recipe:
 
 
 def _foreign(batch: dict[str, Tensor], factor: float) -> dict[str, Tensor]:
-    """Return a batch whose numbers are large, whose tokens are all the same, and whose targets belong to other rows."""
+    """Return a batch of large numbers, equal tokens, and targets of other rows."""
     wrong = {name: batch[name] * factor for name in _floats(batch)}
     for name, column in batch.items():
         if name in TARGETS:
             wrong[name] = column.flip(0)
         elif not column.is_floating_point() and column.dim() > 1:
-            # Columns of a table have each a range of their own.
+            # Columns of a table each have their own range.
             wrong[name] = torch.minimum(column[:, :1].expand_as(column), column.amax(dim=0))
     return batch | wrong
 
 
 def spoil_batch(healthy: Recipe, amount: DrillStrength) -> Recipe:
-    """Give a batch unlike the others at the onset."""
+    """Insert an unusual batch at the onset."""
     first = (amount.onset - 1) * healthy.accumulate + 1
     bad = range(first, first + healthy.accumulate)
     factor = amount.between(10, 100)
@@ -120,7 +120,7 @@ def spoil_batch(healthy: Recipe, amount: DrillStrength) -> Recipe:
 
 
 def shift_inputs(healthy: Recipe, amount: DrillStrength) -> Recipe:
-    """Return a training whose data comes from elsewhere: numbers turned and larger, tokens renamed, in targets too."""
+    """Return a training with data from elsewhere: floats flipped and scaled, tokens renamed, in targets too."""
     before = (amount.onset - 1) * healthy.accumulate
     renamed = torch.randperm(WORDS - FIRST, generator=torch.Generator().manual_seed(3)) + FIRST
 
@@ -129,7 +129,7 @@ def shift_inputs(healthy: Recipe, amount: DrillStrength) -> Recipe:
             return column if name in TARGETS else 2.0 * column.flip(-1) + 1.0
         if column.dim() == 1 or name == "attention_mask":
             return column
-        if int(column.max()) < MAX_CATEGORIES:  # columns of a table, each with a range of its own
+        if int(column.max()) < MAX_CATEGORIES:  # columns of a table, each with its own range
             return column.amax(dim=0) - column
         return torch.where(column < FIRST, column, renamed[(column - FIRST).clamp(0, len(renamed) - 1)])
 
@@ -140,7 +140,7 @@ def shift_inputs(healthy: Recipe, amount: DrillStrength) -> Recipe:
 
 
 def keep_few_rows(healthy: Recipe, amount: DrillStrength) -> Recipe:
-    """Train on one to three batches, again and again."""
+    """Train on one to three batches, repeatedly."""
     rows, count, held_out = healthy.rows, round(healthy.batch * (1 + 2 * (1 - amount.strength))), healthy.held_out
 
     def few(source: torch.Generator, total: int) -> dict[str, Tensor]:
@@ -151,7 +151,7 @@ def keep_few_rows(healthy: Recipe, amount: DrillStrength) -> Recipe:
 
 
 def drift_inputs(healthy: Recipe, amount: DrillStrength) -> Recipe:
-    """Return a training whose inputs grow and move away, evenly from the onset on."""
+    """Return a training whose inputs grow and shift, linearly from the onset on."""
     before, factor = (amount.onset - 1) * healthy.accumulate, amount.between(3, 10)
     left = max(1, (healthy.steps - amount.onset) * healthy.accumulate)
 
@@ -163,7 +163,7 @@ def drift_inputs(healthy: Recipe, amount: DrillStrength) -> Recipe:
 
 
 def worsen_targets(healthy: Recipe, amount: DrillStrength) -> Recipe:
-    """Return a training of whose targets a growing share, in the end all, belongs to other rows."""
+    """Return a training in which a growing share of targets, in the end all, belongs to other rows."""
     before, source = (amount.onset - 1) * healthy.accumulate, torch.Generator().manual_seed(3)
     left = max(1, (healthy.steps - amount.onset) * healthy.accumulate)
 
@@ -174,14 +174,14 @@ def worsen_targets(healthy: Recipe, amount: DrillStrength) -> Recipe:
 
 
 def has_plain_target(recipe: Recipe) -> bool:
-    """Tell whether every row has one number as its target, by which rows can be sorted."""
+    """Tell whether every row has a single number as its target, by which rows can be sorted."""
     columns = recipe.rows(torch.Generator().manual_seed(0), 4)
     name = _target_of(columns)
     return name is not None and columns[name].numel() == 4
 
 
 def sort_rows(healthy: Recipe, _amount: DrillStrength) -> Recipe:
-    """Return a training whose rows, those held out left aside, come sorted by their target."""
+    """Return a training whose rows, except held-out ones, are sorted by target."""
 
     def change(columns: dict[str, Tensor], _source: torch.Generator) -> dict[str, Tensor]:
         name = _target_of(columns) or [*columns][-1]
@@ -193,19 +193,19 @@ def sort_rows(healthy: Recipe, _amount: DrillStrength) -> Recipe:
 
 
 def has_next_tokens(recipe: Recipe) -> bool:
-    """Tell whether a user gives tokens and the next of each as the target."""
+    """Tell whether the batches contain tokens and the next of each as the target."""
     columns = recipe.rows(torch.Generator().manual_seed(0), 4)
     shapes = [columns[name].shape for name in ("x", "y") if name in columns and not columns[name].is_floating_point()]
     return len(shapes) == 2 and shapes[0] == shapes[1] and len(shapes[0]) == 2 and bool((columns["y"] >= 0).all())
 
 
 def repeat_inputs_as_targets(healthy: Recipe, _amount: DrillStrength) -> Recipe:
-    """Give the tokens themselves as targets."""
+    """Use the tokens themselves as targets."""
     return change_rows(healthy, lambda columns, _: columns | {"y": columns["x"].clone()})
 
 
 def leak_held_out(healthy: Recipe, amount: DrillStrength) -> Recipe:
-    """Train on the rows that are held out, in place of a quarter to three quarters of the others."""
+    """Train on the held-out rows, instead of a quarter to three quarters of the others."""
 
     def change(columns: dict[str, Tensor], _source: torch.Generator) -> dict[str, Tensor]:
         order = torch.arange(healthy.train + healthy.held_out)

@@ -1,4 +1,4 @@
-"""What is drawn: a family of the zoo, how a healthy user might train it, and one fault."""
+"""Random draws: a family of the zoo, the settings of a healthy training, and one fault."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -24,27 +24,27 @@ from ckaudit.recorder.drill.damage import DrillStrength
 
 SCHEDULES: Sequence[ScheduleName] = ("constant", "cosine", "linear", "onecycle", "warmup_stable_decay", "steps")
 LIKE_ADAM: Sequence[OptimizerName] = ("adamw", "adam", "nadam", "radam", "adafactor", "lion")
-DECOUPLED = ("adamw", "lion")  # by others, a decay joins a gradient that is then divided by its own size: ten times as strong
+DECOUPLED = ("adamw", "lion")  # others add decay to a gradient that is then divided by its own size: ten times as strong
 BY_TRL = ("sft", "dpo")
-# How often a user has checkpoints written: mostly as it is without a word, or every fifth step, or every fiftieth.
+# How often checkpoints are written: mostly by default, or every fifth or every fiftieth step.
 CADENCES: Sequence[dict[str, Any]] = (
     *({},) * 6,
     {"cadence": (Cadence(until=100, every=5), Cadence(until=None, every=50))},
     {"cadence": (Cadence(until=None, every=50),)},
 )
-RATE_OF: dict[str, float] = {"lion": 0.2}  # a sign moves a weight further than what Adam makes of a gradient
+RATE_OF: dict[str, float] = {"lion": 0.2}  # a sign moves a weight further than Adam's normalised gradient
 
 
 class Draw(Struct, frozen=True, kw_only=True):
-    """A healthy training and the same one with a fault.
+    """A healthy training, and the same one with a fault.
 
     Attributes:
-        split: Which families it is drawn from.
+        split: Split of the families.
         seed: Number of the drawing.
-        index: Number of the draw in it, from 0.
+        index: Index of the draw, from 0.
         family: The family.
         fault: Name of the fault.
-        amount: How it is done.
+        amount: Onset and strength of the fault.
         healthy: The healthy recipe.
     """
 
@@ -68,7 +68,7 @@ class Draw(Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> Fault:
-        """What goes wrong."""
+        """The fault."""
         return FAULTS[self.fault]
 
     @property
@@ -78,9 +78,9 @@ class Draw(Struct, frozen=True, kw_only=True):
 
 
 def draw(split: WildSplit, seed: int, index: int) -> Draw:
-    """Return one draw; it depends on nothing but these three.
+    """Return one draw; it depends on these three arguments only.
 
-    Families come in turn, each once before one comes again, in an order of chance; so do faults, where they suit.
+    Families come in random order, each once before any is repeated; so do applicable faults.
     """
     source = Random(f"{split}/{seed}/{index}")
     families = families_of(split)
@@ -104,18 +104,18 @@ def draw(split: WildSplit, seed: int, index: int) -> Draw:
 
 
 def _suits(fault: Fault, healthy: Recipe) -> bool:
-    """Tell whether a fault can be done to a recipe; the trainers of TRL have no loop of the user's own in their place."""
+    """Tell whether a fault can be applied to a recipe; the trainers of TRL cannot be replaced by a user's loop."""
     return not (fault.loop and healthy.through in BY_TRL) and fault.suits(healthy)
 
 
 def _in_turn(names: Sequence[str], index: int, key: str) -> str:
-    """Return the one of names whose turn it is: every round has an order of its own."""
+    """Return the name at an index: names repeat in rounds, each in its own random order."""
     around, place = divmod(index, len(names))
     return Random(f"{key}/{around}").sample(names, len(names))[place]
 
 
 def vary(recipe: Recipe, source: Random) -> Recipe:
-    """Return a recipe as another user might have written it: in all that a healthy training may differ in."""
+    """Return a recipe with random variations that a healthy training may have."""
     steps = source.choice((1_000, 2_000, 5_000) if recipe.long and source.random() < 0.15 else (60, 100, 100, 150, 200, 300))
     optimizer = source.choice(LIKE_ADAM) if recipe.optimizer in LIKE_ADAM and source.random() < 0.5 else recipe.optimizer
     schedule = source.choice(SCHEDULES)
@@ -141,7 +141,7 @@ def vary(recipe: Recipe, source: Random) -> Recipe:
         return replace(varied, accumulate=1, clip=None)
     if recipe.loss is own_loss:
         through: Through = source.choice(("transformers", "transformers", "loop", "accelerate"))
-        # The Trainer adds up the losses of micro-batches where a model does not divide them itself: no healthy accumulation.
+        # The Trainer sums the losses of micro-batches if a model does not divide them itself, so accumulation is not healthy.
         varied = replace(_through(varied, through), accumulate=1 if through == "transformers" else varied.accumulate)
     else:
         varied = _through(varied, source.choice(("loop", "loop", "lightning", "lightning", "accelerate")))
@@ -149,7 +149,7 @@ def vary(recipe: Recipe, source: Random) -> Recipe:
 
 
 def _modern(recipe: Recipe, source: Random) -> Recipe:
-    """Return a recipe with what some users add: newer optimizers, float16, softer targets, mixed rows, lengths that grow."""
+    """Return a recipe with features that some users add: newer optimizers, float16, label smoothing, mixup, growing lengths."""
     if recipe.precision == "bfloat16" and not runs_under(torch.bfloat16)(recipe):
         recipe = replace(recipe, precision="float32")
     if recipe.loss in (classified, next_token_loss, translation_loss) and source.random() < 0.2:
@@ -171,7 +171,7 @@ def _modern(recipe: Recipe, source: Random) -> Recipe:
 
 
 def grow_length(recipe: Recipe) -> Recipe:
-    """Return a recipe whose sequences begin at half of their length and are whole from the middle of the training on."""
+    """Return a recipe whose sequences begin at half of their length and have full length from the middle of the training on."""
 
     def change(index: int, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         share = min(1.0, 0.5 + index / (recipe.steps * recipe.accumulate))

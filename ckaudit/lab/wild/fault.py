@@ -1,4 +1,4 @@
-"""What is known of a fault that a training of any family can have."""
+"""The description of a fault that a training of any family can have."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,14 @@ from ckaudit.recorder.drill.settings import KINDS, FaultKind
 
 
 class Fault(FaultKind, frozen=True, kw_only=True):
-    """One way in which a training of the zoo goes wrong.
+    """One kind of fault of a training in the zoo.
 
     Attributes:
-        done: Makes the ill recipe of a healthy one.
-        loop: Whether it can only happen in a loop that the user wrote.
-        suits: Whether it can be done to a recipe at all.
-        on: Makes of a healthy recipe the healthy one that it can be done to, as one in half precision.
-        slow: Whether its harm grows from step to step, so that it could be seen before the loss shows it.
+        done: Returns the ill recipe for a healthy one.
+        loop: Whether it needs a loop that the user wrote.
+        suits: Whether it can be applied to a recipe at all.
+        on: Returns the healthy recipe to which it can be applied, for example in half precision.
+        slow: Whether its harm grows from step to step, so that it may be detectable before the loss shows it.
     """
 
     done: Callable[[Recipe, DrillStrength], Recipe]
@@ -29,5 +29,5 @@ class Fault(FaultKind, frozen=True, kw_only=True):
 
 
 def known(name: str, done: Callable[[Recipe, DrillStrength], Recipe], **more: Any) -> Fault:
-    """Return a fault that a drill can do as well, with what is said of it there."""
+    """Return a fault of the drills, with its description from there."""
     return Fault(**asdict(KINDS[name]) | {"done": done} | more)

@@ -1,4 +1,4 @@
-"""Faults that a training of any family can have, each with the cause that is to be named."""
+"""Faults that a training of any family can have, each with the cause to be named."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Foresight: how many steps before the loss shows a fault it is reported, each recording judged as it stood at each step."""
+"""Foresight: how many steps before the loss shows a fault it is reported; a recording is judged in its state at each step."""
 
 import json
 from bisect import bisect_left
@@ -22,17 +22,17 @@ from ckaudit.run.series import Floats, Steps
 
 
 class Foresight(Struct, frozen=True, kw_only=True):
-    """What was reported of one draw in one form, and when.
+    """The reports on one draw in one form, with their steps.
 
     Attributes:
         fault: The fault.
         form: The form.
         onset: First step at which the fault acts.
-        left: Step at which the loss leaves its twin's for good; None: it never does.
-        warnings: First step at which a true warning is given, by code: one that the true cause, or one as good, accounts for, and
-            that the twin was not given by then.
-        alarms: First step at which anything is told of the twin, by code.
-        is_healthy: Whether the twin learns anything.
+        left: Step at which the loss parts from its twin's for good; None: it never does.
+        warnings: First step of a true warning, by code: one that the true cause or an equivalent one explains, and that the twin
+            did not have by then.
+        alarms: First step of any report on the twin, by code.
+        is_healthy: Whether the twin learns.
     """
 
     fault: str
@@ -45,7 +45,7 @@ class Foresight(Struct, frozen=True, kw_only=True):
 
 
 def foresight_of(folder: Path, pair: PairNote, form: Form, *, is_healthy: bool) -> Foresight:
-    """Judge a draw and its twin as they stood at step after step."""
+    """Judge a draw and its twin in their state at successive steps."""
     true, alarms = codes_of(pair), first_steps_by_code(folder / HEALTHY, form)
     warnings = first_steps_by_code(folder / ILL, form, since=pair.onset if pair.onset > 1 else 0)
     return Foresight(
@@ -60,7 +60,7 @@ def foresight_of(folder: Path, pair: PairNote, form: Form, *, is_healthy: bool) 
 
 
 def codes_of(pair: PairNote) -> frozenset[str]:
-    """Return the codes of the rules that the true cause of a fault, or one as good, explains or brings with it."""
+    """Return the codes of the rules that the true cause of a fault, or an equivalent one, explains or entails."""
     from ckaudit.causes import causes
 
     known = [causes()[name] for name in (pair.truth, *pair.acceptable)]
@@ -68,16 +68,16 @@ def codes_of(pair: PairNote) -> frozenset[str]:
 
 
 def first_steps_by_code(recording: Path, form: Form, *, since: int = 0, looks: int = 40) -> dict[str, int]:
-    """Return by code the first step at which a finding of sev0 to sev2 is made of a recording; the clock's are left out.
+    """Return by code the first step at which a recording has a finding of sev0 to sev2, without findings on time.
 
-    It is judged as it stood at equal distances; between the last of these without a finding and the first with it, the step is
-    found by halving.
+    The recording is judged in its state at equidistant steps. Between the last of these without a finding and the first with it,
+    the step is found by bisection.
 
     Args:
         recording: A run folder of our recorder.
-        form: The form in which it is shown.
-        since: First step at which something is wrong; what ends before does not count.
-        looks: How often the recording is judged; what comes and goes between two of them is not seen.
+        form: The form of the recording.
+        since: First step of the fault; findings that end earlier do not count.
+        looks: Number of judged steps; a finding that comes and goes between two of them is missed.
     """
     from ckaudit.audit.engine import triage_reads
     from ckaudit.audit.load_run import open_run
@@ -101,7 +101,7 @@ def first_steps_by_code(recording: Path, form: Form, *, since: int = 0, looks: i
 
 
 def _first(steps: range, is_reported: Callable[[int], bool]) -> int:
-    """Return the first of steps from which on something is reported, by bisection; it is reported at the last of them."""
+    """Return the first step from which on something is reported, by bisection; it must be reported at the last step."""
     return steps[bisect_left(steps, x=True, key=is_reported)]
 
 
@@ -117,7 +117,7 @@ def _codes(run: Run, since: int) -> frozenset[str]:
 
 
 def losses(recording: Path) -> tuple[Steps, Floats]:
-    """Return the steps of a recording that have a training loss, and the losses, infinite where they are no number."""
+    """Return the steps with a training loss, and the losses, infinite if not finite."""
     lines = (json.loads(line) for line in (recording / SCALARS_NAME).read_text(encoding="utf-8").splitlines())
     by_step = {line["step"]: line["train_loss_raw"] for line in lines if "train_loss_raw" in line}
     values = [float(value) for value in by_step.values()]
@@ -135,20 +135,20 @@ def leaves_at(
     deviations: float = 3.0,
     window: float = 0.05,
 ) -> int | None:
-    """Return the step at which the loss of an ill training leaves its healthy twin's for good; None: it never does.
+    """Return the step at which the loss of an ill training parts from its healthy twin's for good; None: it never does.
 
-    The difference of the two, step by step, has the batches of both in common. It is smoothed by a running median, and has left
-    where that stands higher than the limit at every later step: the same limit that decides whether a fault has an effect.
+    Both have the same batches, so their difference is taken step by step and smoothed by a running median. The loss has parted
+    when that stays above the limit at every later step. The same limit decides whether a fault has an effect.
 
     Args:
         steps: Steps of the twin, shape (N,).
         well: Its losses.
-        ill_steps: Steps of the ill training, which may have ended early: after that it has left.
-        ill: Its losses; infinite where they are no number.
-        onset: First step at which the fault acts; from there on the noise of the difference is taken.
-        share_of_fall: Of what the twin's loss falls: less than that is no harm.
-        deviations: Of the median's noise: less than that may be chance.
-        window: Of all steps: how many the running median is of, and how many the level of the first and last losses.
+        ill_steps: Steps of the ill training; if it ended early, it has parted after that.
+        ill: Its losses, infinite if not finite.
+        onset: First step at which the fault acts; the noise of the difference is measured from there on.
+        share_of_fall: Share of the fall of the twin's loss below which there is no harm.
+        deviations: Multiple of the median's noise below which a difference may be chance.
+        window: Share of all steps for the running median, and for the level of the first and last losses.
     """
     by_step = dict(zip(ill_steps.tolist(), ill.tolist(), strict=True))
     end = max(by_step, default=0)
@@ -174,16 +174,16 @@ def leaves_at(
 
 
 class LeadRow(Struct, frozen=True, kw_only=True):
-    """A line of the table of foresight.
+    """A row of the table of foresight.
 
     Attributes:
-        name: What it is of: a form, a fault, or a code.
-        warned: Of the draws whose loss leaves its twin's, those with a true warning at any step.
-        ahead: Those with one before the loss has left.
-        steps: Median of the steps by which the first comes before the loss has left, below 0 where it comes after, of the draws
-            that are told; None: none is.
-        share: The same as a share of the steps from the fault to there.
-        alarms: Healthy twins of which anything, of a code that very code, is told at any step.
+        name: Name of a form, a fault, or a code.
+        warned: Draws whose loss parts from its twin's, with a true warning at any step.
+        ahead: Draws with a warning before the loss has parted.
+        steps: Median lead of the first warning in steps, negative if it comes after the loss has parted, over draws with a
+            warning; None: there is none.
+        share: The lead as a share of the steps from the fault to the parting.
+        alarms: Healthy twins with any report at any step; for a code, with that code.
     """
 
     name: str
@@ -195,7 +195,7 @@ class LeadRow(Struct, frozen=True, kw_only=True):
 
 
 def lead_rows(seen: Sequence[Foresight]) -> tuple[list[LeadRow], list[LeadRow], list[LeadRow]]:
-    """Add up foresight by form, and of our recorder by fault and by code: the code that is ahead most often comes first."""
+    """Sum up foresight by form, and for our recorder by fault and by code, the code with the most leads first."""
     ours = [draw for draw in seen if draw.form == "recorder"]
     codes = {code for draw in ours if draw.left is not None for code in draw.warnings}
     by_code = [_row(code, ours, lambda first_steps, code=code: first_steps.get(code)) for code in codes]  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""The forms in which others would have recorded a training: all that our recorder writes, the contract as printed, a log."""
+"""The forms in which others would have recorded a training: our full recording, the contract as printed, or a log."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from ckaudit.lab.score.verdict import write_table
 Form = Literal["recorder", "contract", "log"]
 FORMS: Sequence[Form] = get_args(Form)
 
-# What the mission's contract prints, and nothing beside it.
+# The fields that the mission's contract prints, and nothing else.
 DOCUMENT = ("schema_version", "step", "loss")
 PRINTED: Mapping[str, Sequence[str]] = {
     "weights": ("mean", "std", "min", "max", "percentiles", "histogram", "sampled_grid_32x32"),
@@ -27,12 +27,12 @@ PRINTED: Mapping[str, Sequence[str]] = {
 
 
 def as_form(run: Path, form: Form, folder: Path) -> Path:
-    """Return a recording as it would be in another form.
+    """Return a recording in another form.
 
     Args:
         run: A run folder of our recorder.
         form: The form.
-        folder: Where to write it; of a recording as it is nothing is written.
+        folder: Folder for the result; nothing is written for the original form.
     """
     if form == "recorder":
         return run
@@ -43,13 +43,13 @@ def as_form(run: Path, form: Form, folder: Path) -> Path:
     for file in sorted(file for file in run.iterdir() if CHECKPOINT_NAME.match(file.name)):
         document = json.loads(read_bytes(file, file.name))
         if "event_step" in document or document["step"] == 0:
-            continue  # a writer that follows the printed contract keeps its cadence alone
+            continue  # a writer that follows the printed contract only has its cadence
         (folder / file.name.split(".json")[0]).with_suffix(".json").write_text(json.dumps(as_printed(document)), encoding="utf-8")
     return folder
 
 
 def as_printed(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of a checkpoint only the fields that the mission's contract prints, in the form that it prints."""
+    """Return only those fields of a checkpoint that the mission's contract prints, in the printed form."""
     printed = {name: document[name] for name in DOCUMENT if name in document}
     for section, names in PRINTED.items():
         if section in document:

@@ -1,4 +1,4 @@
-"""Groups of trainings for comparisons: good runs that differ by chance alone, and runs with one change each."""
+"""Groups of trainings for comparisons: good runs that differ by chance only, and runs with one change each."""
 
 from pathlib import Path
 from typing import Literal
@@ -15,9 +15,9 @@ class GroupMember(Struct, frozen=True, kw_only=True):
     """One training of a group.
 
     Attributes:
-        name: Of its folder.
-        kind: What it differs in from the other good runs: the seed alone; or from the first of them: the order of batches, the
-            last bit of its weights, a stop and a resume, or a change.
+        name: Name of its folder.
+        kind: Difference from the other good runs: only the seed. Or from the first of them: the order of batches, the last bit of
+            its weights, a stop and a resume, or a change.
         change: Name of the change; empty: none.
         onset: First step at which it acts; 0: never.
     """
@@ -29,16 +29,16 @@ class GroupMember(Struct, frozen=True, kw_only=True):
 
 
 class GroupNote(Struct, frozen=True, kw_only=True):
-    """What is noted beside the recordings of a group.
+    """The note beside the recordings of a group.
 
     Attributes:
         family: The family.
-        through: Who trained.
-        optimizer: Word for the optimizer.
+        through: The trainer.
+        optimizer: Name of the optimizer.
         schedule: Course of the learning rate.
         steps: Steps of each training.
         members: The trainings, good ones first.
-        seconds: What all of them took of a processor.
+        seconds: CPU time of all trainings in seconds.
     """
 
     family: str
@@ -55,11 +55,11 @@ class GroupNote(Struct, frozen=True, kw_only=True):
 
 
 def group_folder(cache: Path, split: str, seed: int, index: int) -> Path:
-    """Return where a group is kept in the cache."""
+    """Return the folder of a group in the cache."""
     return cache / f"{split}.group.{seed}.{index:04}"
 
 
 def read_group(folder: Path) -> GroupNote | None:
-    """Return what is noted in a group's folder; None where it is not recorded to its end."""
+    """Return the note in a group's folder; None if it is not recorded completely."""
     path = folder / NOTE
     return msgspec.json.decode(path.read_bytes(), type=GroupNote) if path.exists() else None

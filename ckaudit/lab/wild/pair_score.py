@@ -23,29 +23,29 @@ from ckaudit.run.series import Series
 from ckaudit.wording import plural
 
 REFERENCES = (1, 2, 3, 5)
-STRONG = 3.0  # standard deviations of the good runs' loss from which a change has to be found
-LAST = 20  # losses that the effect is measured by, the last quarter at most
-MAX_STEPS_OFF = 2  # steps that a parting may be off
+STRONG = 3.0  # effect in standard deviations of the good runs' loss from which on a change must be found
+LAST = 20  # losses used to measure the effect, at most the last quarter
+MAX_STEPS_OFF = 2  # tolerance of the parting in steps
 
 
 class PairOutcome(Struct, frozen=True, kw_only=True):
-    """What diff and gate say of one run against some good ones.
+    """The results of diff and gate for one run against some good ones.
 
     Attributes:
         index: Number of the group.
-        family: Its family.
-        kind: What the run is.
+        family: Family of the group.
+        kind: Kind of the run.
         change: Name of the change; empty: none.
         onset: First step at which it acts.
-        effect: How far its loss ends above the mean of the good runs, in their standard deviations; training or validation loss,
-            whichever is worse; of a change that helps, how far below.
-        good: How many good runs it was held against.
+        effect: Final loss above the mean of the good runs, in their standard deviations, for the training or validation loss,
+            whichever is worse; negative for a change that helps.
+        good: Number of good runs that it was compared with.
         is_paired: Whether the first of them has its seed.
         word: The word of `diff`.
-        decided: The questions that `diff` decided by.
-        gate: What became of it at the gate.
+        decided: The questions that decided the word of `diff`.
+        gate: Outcome of the gate.
         parting: Step at which the runs part by `diff`; None: nowhere.
-        statistic: Where they part.
+        statistic: Statistic in which they part.
         interval: Steps from one checkpoint to the next.
     """
 
@@ -66,7 +66,7 @@ class PairOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def is_alike(self) -> bool:
-        """Whether it differs from the good runs by chance alone."""
+        """Whether it differs from the good runs by chance only."""
         return self.kind != "change"
 
     @property
@@ -75,21 +75,21 @@ class PairOutcome(Struct, frozen=True, kw_only=True):
         return self.word == ("worse" if self.effect > 0 else "better")
 
     def is_near(self, steps: int) -> bool:
-        """Tell whether the parting is within so many steps of where the change sets in."""
+        """Tell whether the parting is within `steps` steps of the onset of the change."""
         return self.parting is not None and abs(self.parting - self.onset) <= steps
 
 
 def outcomes_of(
     cache: Path, split: str, seed: int, *, jobs: int = 2, progress: Callable[[int, int], object] | None = None
 ) -> list[PairOutcome]:
-    """Compare the runs of every group of a drawing that the cache has.
+    """Compare the runs of every recorded group of a drawing.
 
     Args:
-        cache: Where recordings are kept.
-        split: The families that are drawn from.
+        cache: Folder of recordings.
+        split: Split of the families.
         seed: Number of the drawing.
-        jobs: Processes at work.
-        progress: Called with groups done and groups in all.
+        jobs: Number of processes.
+        progress: Called with the number of judged groups and of all groups.
 
     Raises:
         UsageError: If no group of it is recorded.
@@ -121,7 +121,7 @@ def _judge(work: tuple[Path, int]) -> list[PairOutcome]:
 
 
 def judge_group(folder: Path, index: int, group: GroupNote) -> Iterator[PairOutcome]:
-    """Yield the verdicts on each run of a group, against one, two, three and five good ones."""
+    """Yield the results for each run of a group, against one, two, three and five good ones."""
     runs = {member.name: _opened(folder / member.name) for member in group.members}
     good = [member.name for member in group.of("good")]
     for place, member in enumerate(group.of("good")):
@@ -172,9 +172,9 @@ def _opened(path: Path) -> JudgedRun:
 
 
 def effect_of(canary: JudgedRun, good: Sequence[JudgedRun]) -> float:
-    """Return how far the loss of a run ends above the mean of the good runs, in their standard deviations.
+    """Return the final loss of a run above the mean of the good runs, in their standard deviations.
 
-    The training loss or the validation loss, whichever is further up; a loss that is no number is infinitely far up.
+    It is the larger value for the training and the validation loss; a loss that is not finite gives infinity.
     """
     effects = []
     for metric, last in ((train_loss_raw, LAST), (val_loss, 1)):
@@ -195,19 +195,19 @@ def _level(series: Series, last: int) -> float:
 
 
 class PairRow(Struct, frozen=True, kw_only=True):
-    """A line of the table: the verdicts on runs that are held against some number of good ones.
+    """A row of the table: the results for runs compared with some number of good ones.
 
     Attributes:
-        good: How many good runs.
-        worse: Runs that differ by chance alone and that `diff` calls worse.
-        failed: Those that the gate fails.
-        told: Those that `diff` calls anything but the same or within noise.
+        good: Number of good runs.
+        worse: Runs that differ by chance only and that `diff` calls worse.
+        failed: Such runs that the gate fails.
+        told: Such runs that `diff` calls anything but the same or within noise.
         found: Changes that harm by `STRONG` deviations and more, and that `diff` calls worse.
-        stopped: Those that the gate fails.
-        by_one_who_knows: Of them, those that somebody who knew the deviation of the good runs would find as seldom wrong as one
-            question of `diff` may be.
+        stopped: Such changes that the gate fails.
+        by_one_who_knows: Such changes that a test with the known deviation of the good runs would find at the error rate of one
+            question of `diff`.
         helped: Changes that help by as much, and that `diff` calls better.
-        held_up: Those that the gate fails.
+        held_up: Such changes that the gate fails.
     """
 
     good: int
@@ -222,16 +222,16 @@ class PairRow(Struct, frozen=True, kw_only=True):
 
 
 class PairScore(Struct, frozen=True, kw_only=True):
-    """What became of a drawing of groups.
+    """The score on a drawing of groups.
 
     Attributes:
-        tool: What was scored, with its version.
-        split: The families that were drawn from.
+        tool: The scored tool, with its version.
+        split: Split of the families.
         seed: Number of the drawing.
-        groups: How many of it were recorded.
-        rows: A line for each number of good runs.
-        partings: Of strong changes, those whose first step is found: with the seed of the first good run, and with another.
-        wrong: What was called wrong, a line for each run.
+        groups: Number of recorded groups.
+        rows: A row for each number of good runs.
+        partings: Strong changes whose first step is found: with the seed of the first good run, and with another.
+        wrong: Wrong results, a line for each run.
     """
 
     tool: str
@@ -244,7 +244,7 @@ class PairScore(Struct, frozen=True, kw_only=True):
 
 
 def summarized(split: str, seed: int, outcomes: Sequence[PairOutcome]) -> PairScore:
-    """Add up the outcomes of a drawing."""
+    """Return the sums over the outcomes of a drawing."""
     strong = [outcome for outcome in outcomes if not outcome.is_alike and abs(outcome.effect) >= STRONG]
     partings = {}
     for name, is_paired in (("the same seed", True), ("another seed", False)):

@@ -1,4 +1,4 @@
-"""The wild score on paper: `docs/wild.md`, and the ledger of every look at a drawing."""
+"""Publishing of the wild score: `docs/wild.md`, and the ledger of every scoring of a drawing."""
 
 import csv
 from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ COLUMNS = (
 
 
 def add_to_ledger(score: WildScore | PairScore, path: Path | None = None) -> str:
-    """Add a line for each form, or each number of good runs, to the ledger and say so; without its folder, do nothing."""
+    """Add a line for each form, or each number of good runs, to the ledger, and return a message; only if its folder exists."""
     pairs = isinstance(score, PairScore)
     path = path or (PAIR_LEDGER if pairs else LEDGER)
     if not path.parent.is_dir():
@@ -91,10 +91,10 @@ def _shares(row: FormRow) -> Sequence[Share]:
 
 
 def write_document(score: WildScore | PairScore, draw: Callable[[Any], str], path: Path = DOCUMENT) -> str:
-    """Write the tables of a split between its marks in the document, and say so.
+    """Write the tables of a split between its marks in the document, and return a message.
 
     Raises:
-        UsageError: If the document is not there, or has no marks for this split.
+        UsageError: If the document does not exist, or has no marks for this split.
     """
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     part = f"{score.split} --pairs" if isinstance(score, PairScore) else score.split

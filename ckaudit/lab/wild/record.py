@@ -1,7 +1,7 @@
-"""Recording of draws and groups of trainings, each in a process of its own; and the trainings that make up a group.
+"""Recording of draws and groups of trainings, each in its own process; and the trainings of a group.
 
-A draw is a training with a fault, and its healthy twin. A group is good runs that differ by chance alone, and runs with one
-change each.
+A draw is a training with a fault, and its healthy twin. A group is good runs that differ by chance only, and runs with one change
+each.
 """
 
 import shutil
@@ -55,7 +55,7 @@ SETTINGS: Mapping[str, str] = {
         )
     },
 }
-"""What a user who records a configuration would write into it, and where a recipe has it."""
+"""Settings that a user would record in a configuration, and the field of a recipe that has them."""
 
 RATES: Mapping[str, float] = {"rate_x3": 3.0, "rate_x0.25": 0.25}
 """Changes of the learning rate; within so few steps a higher one mostly helps."""
@@ -73,11 +73,11 @@ def record_draws(
     """Train draws and their healthy twins, and keep them.
 
     Args:
-        split: Which families are drawn from.
+        split: Split of the families.
         seed: Number of the drawing.
-        indices: Which draws of it.
-        cache: Where recordings are kept.
-        jobs: Processes at a time.
+        indices: Indices of the draws.
+        cache: Folder of recordings.
+        jobs: Number of processes.
         on_done: Called after each draw.
     """
     work = [(split, seed, index, cache) for index in indices]
@@ -91,13 +91,13 @@ def _record_draw(split: WildSplit, seed: int, index: int, cache: Path) -> tuple[
 
 
 def record(drawn: Draw, folder: Path) -> None:
-    """Train one draw and its healthy twin in this process, and note beside them what they are."""
+    """Train one draw and its healthy twin in this process, and write a note beside them."""
     start = process_time()
     shutil.rmtree(folder, ignore_errors=True)
     train(drawn.healthy, folder / HEALTHY, drawn.training_seed)
     try:
         train(drawn.ill, folder / ILL, drawn.training_seed)
-    except (ValueError, RuntimeError):  # a training that dies of its fault leaves a record up to there
+    except (ValueError, RuntimeError):  # a training that fails because of its fault leaves a record up to that point
         if not (folder / ILL / SCALARS_NAME).exists():
             raise
     for half in (HEALTHY, ILL):
@@ -122,9 +122,9 @@ def record(drawn: Draw, folder: Path) -> None:
     write_note(folder / NOTE, note)
 
 
-# Groups: of which trainings they are made, and how these are kept.
+# Groups: their trainings, and their storage.
 class MemberPlan(Struct, frozen=True, kw_only=True):
-    """One training of a group as it is done."""
+    """The plan of one training in a group."""
 
     member: GroupMember
     recipe: Recipe
@@ -133,9 +133,9 @@ class MemberPlan(Struct, frozen=True, kw_only=True):
 
 
 def draw_group(split: WildSplit, seed: int, index: int) -> tuple[GroupNote, list[MemberPlan]]:
-    """Return a group as it is noted, and its trainings; it depends on nothing but these three.
+    """Return the note of a group, and its trainings; they depend on these three arguments only.
 
-    Families come in turn, each once before one comes again. Seeds decide weights, order and dropout; the rows are the same.
+    Families come in turn, each once before any is repeated. Seeds decide weights, order and dropout; the rows are the same.
     """
     source = Random(f"{split}/{seed}/{index}/group")
     families = [name for name in families_of(split) if name not in SLOW]
@@ -169,7 +169,7 @@ def draw_group(split: WildSplit, seed: int, index: int) -> tuple[GroupNote, list
 
 
 def _changes(healthy: Recipe, source: Random) -> Iterator[tuple[str, int, Recipe]]:
-    """Yield name, first step and recipe of each change: two of the learning rate, a fault from the start, one that comes late."""
+    """Yield name, first step and recipe of each change: two of the learning rate, a fault from the start, and a late one."""
     for name, factor in RATES.items():
         yield name, 1, replace(healthy, lr=healthy.lr * factor)
     own_loop = healthy.through in ("loop", "accelerate")
@@ -182,7 +182,7 @@ def _changes(healthy: Recipe, source: Random) -> Iterator[tuple[str, int, Recipe
 
 @torch.no_grad()
 def round_otherwise(model: nn.Module) -> nn.Module:
-    """Move half of the weights by one bit, as another machine's order of addition would, and return the model."""
+    """Change half of the weights by one bit, like another machine's order of additions, and return the model."""
     source = torch.Generator().manual_seed(1)
     for weight in model.parameters():
         moved = torch.nextafter(weight, torch.full_like(weight, torch.inf))
@@ -207,15 +207,15 @@ def record_groups(
     fresh: bool = False,
     on_done: Callable[[FinishedTraining], object],
 ) -> list[FinishedTraining]:
-    """Train groups and keep them; a group that was stopped goes on where it was.
+    """Train groups and keep them; an interrupted group is continued.
 
     Args:
-        split: Which families are drawn from.
+        split: Split of the families.
         seed: Number of the drawing.
-        indices: Which groups of it.
-        cache: Where recordings are kept.
-        jobs: Processes at a time.
-        fresh: Train again what is there.
+        indices: Indices of the groups.
+        cache: Folder of recordings.
+        jobs: Number of processes.
+        fresh: Train existing groups again.
         on_done: Called after each group.
     """
     work = [(split, seed, index, cache) for index in indices]
@@ -231,12 +231,12 @@ def _record_group(split: WildSplit, seed: int, index: int, cache: Path) -> tuple
     for plan in plans:
         _record_member(plan, folder, data_seed=plans[0].seed)
     done = replace(group, seconds=round(process_time() - start, 1))
-    (folder / GROUP_NOTE).write_bytes(msgspec.json.encode(done))  # last, so that a group with a note is whole
+    (folder / GROUP_NOTE).write_bytes(msgspec.json.encode(done))  # last, so that a group with a note is complete
     return f"{group.family}, group {index}", folder
 
 
 def _record_member(plan: MemberPlan, folder: Path, *, data_seed: int) -> None:
-    """Train one member, unless it is there already."""
+    """Train one member, unless its recording exists."""
     target, partial = folder / plan.member.name, folder / f".{plan.member.name}"
     if target.exists():
         return
@@ -244,22 +244,22 @@ def _record_member(plan: MemberPlan, folder: Path, *, data_seed: int) -> None:
         shutil.rmtree(left_over, ignore_errors=True)
     try:
         train(with_settings(plan.recipe), partial, plan.seed, data_seed=data_seed, order_seed=plan.order)
-    except (ValueError, RuntimeError):  # a training that dies of its change leaves a record up to there
+    except (ValueError, RuntimeError):  # a training that fails because of its change leaves a record up to that point
         if plan.member.kind != "change" or not (partial / SCALARS_NAME).exists():
             raise
     shutil.rmtree(folder / f"{partial.name}.out", ignore_errors=True)
     partial.rename(target)
 
 
-# Each piece of work in a process of its own.
+# Each piece of work in its own process.
 def _record_each(
     job: Callable[..., tuple[str, Path]], work: Sequence[Work], *, jobs: int, on_done: Callable[[FinishedTraining], object]
 ) -> list[FinishedTraining]:
-    """Do each piece of work in a process of its own, `jobs` at a time; `job` returns what it was, and its folder."""
+    """Do each piece of work in its own process, `jobs` at a time; `job` returns its name and its folder."""
     done: list[FinishedTraining] = []
     left = list(work)
     while left := _until_one_dies(job, left, jobs, done, on_done):
-        # One of those that ran has died, nobody says which: each of them once more, alone.
+        # One of the running processes has died, and it is unknown which: run each of their jobs once more, alone.
         for piece in left[:jobs]:
             if _until_one_dies(job, [piece], 1, done, on_done):
                 split, seed, index, _ = piece
@@ -278,7 +278,7 @@ def _until_one_dies(
     done: list[FinishedTraining],
     on_done: Callable[[FinishedTraining], object],
 ) -> list[Work]:
-    """Do pieces of work, and return those that are left where a process died, as of a fault in a library, and ended the pool."""
+    """Do pieces of work; if a process dies, as from a crash in a library, and ends the pool, return those that are left."""
     from multiprocessing import get_context
 
     context = get_context("forkserver")
@@ -298,7 +298,7 @@ def _apart(job: Callable[..., tuple[str, Path]], work: Work) -> FinishedTraining
     import os
     import warnings
 
-    os.nice(10)  # many trainings leave the machine usable
+    os.nice(10)  # many trainings should leave the machine usable
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     start, (split, seed, index, _) = process_time(), work

@@ -1,4 +1,4 @@
-"""Draws held against what was done to them: how often a fault is found, its cause named, and a healthy training accused."""
+"""Draws compared with their faults: how often a fault is found, its cause named, and a healthy training falsely flagged."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,18 +16,18 @@ from ckaudit.lab.wild.foresight import Foresight, LeadRow, foresight_of, lead_ro
 from ckaudit.lab.wild.forms import FORMS, Form, as_form
 from ckaudit.lab.wild.pair import CLOCK, HEALTHY, ILL, PairNote, ends, has_effect, pair_folder, read_note, twin_learns
 
-SURE = 0.7  # a cause that is given so much is taken for the truth by whoever reads it
+SURE = 0.7  # a reader takes a cause with this confidence for the truth
 
 
 class TriageVerdict(Struct, frozen=True, kw_only=True):
-    """What triage says of one recording in one form.
+    """The result of triage for one recording in one form.
 
     Attributes:
-        codes: Severity and code of what it finds, notes left out.
+        codes: Severity and code of its findings, without notes.
         causes: The causes, likeliest first.
-        confidence: Of the first of them.
-        places: What findings and the first cause name.
-        error: Why it broke; empty: it did not.
+        confidence: Confidence of the first of them.
+        places: Places that findings and the first cause name.
+        error: Why it failed; empty: it did not.
     """
 
     codes: tuple[str, ...] = ()
@@ -38,22 +38,22 @@ class TriageVerdict(Struct, frozen=True, kw_only=True):
 
     @property
     def is_grave(self) -> bool:
-        """Whether something is of sev0 or sev1."""
+        """Whether there is a finding of sev0 or sev1."""
         return any(code.startswith(GRAVE) for code in self.codes)
 
 
 class DrawOutcome(Struct, frozen=True, kw_only=True):
-    """One draw in one form.
+    """The outcome of one draw in one form.
 
     Attributes:
         index: Number of the draw.
-        pair: What was done.
+        pair: The note on the fault.
         form: The form.
         has_effect: Whether the fault made the training worse, or changed weights, gradients or code and with them the losses.
-        is_healthy: Whether the twin learns anything.
-        ill: What is said of the ill recording.
-        healthy: What is said of its twin.
-        foresight: When it was said, of a slow fault with an effect; None: of any other.
+        is_healthy: Whether the twin learns.
+        ill: Result for the ill recording.
+        healthy: Result for its twin.
+        foresight: Steps of the reports, for a slow fault with an effect; None: for any other.
     """
 
     index: int
@@ -72,12 +72,12 @@ class DrawOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def is_right(self) -> bool:
-        """Whether the likeliest cause is the true one, or as good."""
+        """Whether the likeliest cause is the true one, or an equivalent one."""
         return self.ill.causes[:1] != () and self.ill.causes[0] in (self.pair.truth, *self.pair.acceptable)
 
     @property
     def is_among_three(self) -> bool:
-        """Whether one of the first three causes is the true one, or as good."""
+        """Whether one of the first three causes is the true one, or an equivalent one."""
         return any(cause in (self.pair.truth, *self.pair.acceptable) for cause in self.ill.causes[:3])
 
     @property
@@ -87,7 +87,7 @@ class DrawOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def is_placed(self) -> bool:
-        """Whether the part that the fault was done to is named, or something in it; a trainer may put a prefix before it."""
+        """Whether the changed module, or something in it, is named; a trainer may add a prefix."""
         return any(f".{self.pair.place}." in f".{place.replace('/', '.')}." for place in self.ill.places)
 
 
@@ -100,15 +100,15 @@ def outcomes_of(
     jobs: int = 2,
     progress: Callable[[int, int], object] | None = None,
 ) -> list[DrawOutcome]:
-    """Audit every draw of a drawing that the cache has, in every form.
+    """Audit every recorded draw of a drawing, in every form.
 
     Args:
-        cache: Where recordings are kept.
-        split: The families that are drawn from.
+        cache: Folder of recordings.
+        split: Split of the families.
         seed: Number of the drawing.
-        forms: Which forms.
-        jobs: Processes at work.
-        progress: Called with draws done and draws in all.
+        forms: The forms to score.
+        jobs: Number of processes.
+        progress: Called with the number of judged draws and of all draws.
 
     Raises:
         UsageError: If no draw of it is recorded.
@@ -138,7 +138,7 @@ def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[DrawOutcome]:
     if pair is None:
         return []
     effect, learns = has_effect(pair, folder / ILL, folder / HEALTHY), twin_learns(folder / HEALTHY)
-    since = pair.onset if pair.onset > 1 else 0  # what is wrong from the start shows at step 0 already
+    since = pair.onset if pair.onset > 1 else 0  # a fault from the start shows at step 0 already
     return [
         DrawOutcome(
             index=index,
@@ -155,7 +155,7 @@ def _judge(work: tuple[Path, int, tuple[Form, ...]]) -> list[DrawOutcome]:
 
 
 def judge(run: Path, form: Form, *, since: int = 0) -> TriageVerdict:
-    """Audit a recording in a form, under a name that says nothing; what ends before a step does not count."""
+    """Audit a recording in a form, under a neutral name; findings that end before a step do not count."""
     from ckaudit.audit import triage
 
     with TemporaryDirectory(prefix="run-") as temporary:
@@ -166,7 +166,7 @@ def judge(run: Path, form: Form, *, since: int = 0) -> TriageVerdict:
 
 
 def counting_findings(report: Report, since: int) -> list[Finding]:
-    """Return what counts of a report: sev0 to sev2, not ended before a step, and nothing of the machine."""
+    """Return the counting findings of a report: sev0 to sev2, not ended before a step, and not about the machine."""
     return [
         finding
         for finding in report.findings
@@ -188,19 +188,19 @@ def _verdict(report: Report, since: int) -> TriageVerdict:
 
 
 class FormRow(Struct, frozen=True, kw_only=True):
-    """A line of a table.
+    """A row of a table.
 
     Attributes:
-        name: What it is of.
-        found: Of the draws with an effect, those that are found.
-        right: Those whose likeliest cause is right.
-        among_three: Those whose cause is among the first three.
-        sure_and_wrong: Those with a wrong cause that is named with confidence.
-        placed: Those with a place where it is named.
+        name: Name of the row.
+        found: Draws with an effect that are found.
+        right: Draws with an effect whose likeliest cause is right.
+        among_three: Draws with an effect whose cause is among the first three.
+        sure_and_wrong: Draws with an effect and a wrong cause named with confidence.
+        placed: Draws with an effect and a place that is named.
         grave: Healthy twins with a finding of sev0 or sev1.
         flagged: Healthy twins with any finding of sev0 to sev2.
-        harmless_flagged: Of the draws without effect, those with a finding.
-        errors: Audits that broke.
+        harmless_flagged: Draws without effect that have a finding.
+        errors: Audits that failed.
     """
 
     name: str
@@ -216,7 +216,7 @@ class FormRow(Struct, frozen=True, kw_only=True):
 
 
 def row(name: str, outcomes: Sequence[DrawOutcome]) -> FormRow:
-    """Add up outcomes."""
+    """Return the sums of outcomes as a row."""
     felt = [outcome for outcome in outcomes if outcome.has_effect]
     harmless = [outcome for outcome in outcomes if not outcome.has_effect]
     placed = [outcome for outcome in felt if outcome.pair.place]
@@ -236,22 +236,22 @@ def row(name: str, outcomes: Sequence[DrawOutcome]) -> FormRow:
 
 
 class WildScore(Struct, frozen=True, kw_only=True):
-    """What became of a drawing.
+    """The score on a drawing.
 
     Attributes:
-        tool: What was scored, with its version.
-        split: The families that were drawn from.
+        tool: The scored tool, with its version.
+        split: Split of the families.
         seed: Number of the drawing.
-        draws: How many of it were recorded.
-        forms: A line for each form, all draws together.
-        faults: A line for each fault, in the form of our recorder.
-        families: A line for each family, likewise.
+        draws: Number of recorded draws.
+        forms: A row for each form, over all draws.
+        faults: A row for each fault, in the form of our recorder.
+        families: A row for each family, in the form of our recorder.
         wrong: How often each wrong cause was named with confidence, by fault, in all forms.
-        alarms: How often each finding was made of a healthy twin, by form.
-        broken: Audits that broke, and why.
-        leads: Of slow faults, how long before the loss shows them they are told, by form.
+        alarms: How often each finding occurred in a healthy twin, by form.
+        broken: Audits that failed, and why.
+        leads: Lead of the reports on slow faults over the loss, by form.
         lead_faults: The same in the form of our recorder, by fault.
-        lead_codes: Likewise, by code: what is ahead most often comes first.
+        lead_codes: The same by code, the most frequent leads first.
     """
 
     tool: str
@@ -270,7 +270,7 @@ class WildScore(Struct, frozen=True, kw_only=True):
 
 
 def summarized(split: str, seed: int, outcomes: Sequence[DrawOutcome]) -> WildScore:
-    """Add up the outcomes of a drawing."""
+    """Return the sums over the outcomes of a drawing."""
     whole = [outcome for outcome in outcomes if outcome.form == "recorder"]
     sure = [outcome for outcome in outcomes if outcome.has_effect and outcome.is_sure_and_wrong]
     wrong = Counter(f"{outcome.ill.causes[0]} for {outcome.pair.fault}" for outcome in sure)

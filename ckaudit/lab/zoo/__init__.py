@@ -28,9 +28,9 @@ FAMILIES: Mapping[str, Recipe] = (
     | objective_models.FAMILIES
 )
 
-# Families whose faults were looked at before there was a split are of wild-dev; the others were parted at random, once, by
-# random.Random(2026).sample(sorted(others), 14); of the six that came later, random.Random(2027).sample(sorted(six), 3).
-# Those of finetuned_models, science_models and objective_models came later still, all of them for wild-dev.
+# Families whose faults were studied before there was a split belong to wild-dev. The others were split at random, once, by
+# random.Random(2026).sample(sorted(others), 14); six later ones by random.Random(2027).sample(sorted(six), 3). Those of
+# finetuned_models, science_models and objective_models came later still and all belong to wild-dev.
 WILD_TEST = (
     "adapters",
     "diffusion",

@@ -1,4 +1,4 @@
-"""Models that know something already, of which a small part is trained on: biases, a prompt, thin matrices, a head."""
+"""Pretrained models of which a small part is trained: biases, a prompt, low-rank matrices, a head."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from ckaudit.lab.zoo.text_models import LENGTH, TEXT, gpt2, llama
 
 
 def other_pictures(rows: int) -> tuple[Tensor, Tensor]:
-    """Return pictures of the same patterns under other noise and other classes, as a model was trained on before."""
+    """Return pictures of the same patterns with other noise and other classes, for pretraining."""
     pixels, labels = pictures(torch.Generator().manual_seed(11), rows, noise=1.2)
     return pixels, (3 * labels + 1) % 10
 
@@ -30,7 +30,7 @@ def biases_of_a_vit() -> nn.Module:
 
 
 def probe() -> nn.Module:
-    """Return a convolutional network whose last layer alone is trained, drawn anew: a linear probe."""
+    """Return a convolutional network of which only the last layer, newly initialised, is trained: a linear probe."""
     x, y = other_pictures(512)
     model = pretrained(Cnn(), {"x": x, "y": y}, classified)
     model.classifier[4] = nn.Linear(64, 10)
@@ -38,7 +38,7 @@ def probe() -> nn.Module:
 
 
 class PromptTuned(nn.Module):
-    """A frozen language model and vectors before its tokens, which alone are trained (Lester et al. 2021, arXiv:2104.08691)."""
+    """A frozen language model, with trained vectors before its tokens (Lester et al. 2021, arXiv:2104.08691)."""
 
     def __init__(self, length: int = 8) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def next_word_loss(model: Any, batch: Batch) -> Tensor:
 
 
 class LowRank(nn.Module):
-    """A frozen linear layer beside which two thin matrices are trained (LoRA; Hu et al. 2021, arXiv:2106.09685)."""
+    """A frozen linear layer with two trained low-rank matrices in parallel (LoRA; Hu et al. 2021, arXiv:2106.09685)."""
 
     def __init__(self, base: nn.Linear, *, rank: int = 4) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class LowRank(nn.Module):
 
 
 def low_rank_vit() -> Any:
-    """Return a vision transformer with thin matrices beside its queries and values, and a new head."""
+    """Return a vision transformer with low-rank matrices at its queries and values, and a new head."""
     pixels, labels = other_pictures(512)
     model = pretrained(vit(), {"pixel_values": pixels, "labels": labels}, own_loss)
     for name, module in [*model.named_modules()]:
@@ -94,13 +94,13 @@ def low_rank_vit() -> Any:
 
 
 def llama_of_another_language(*, steps: int = 120) -> Any:
-    """Return a frozen Llama that is sure of one language, and so costs more than a uniform guess on any other."""
+    """Return a frozen Llama that knows one language so well that it costs more than a uniform guess on any other."""
     tokens = chain(torch.Generator().manual_seed(5), 512, LENGTH, shift=2)
     return pretrained(llama(), {"input_ids": tokens, "labels": tokens}, own_loss, steps=steps, lr=3e-3, batch=16)
 
 
 def low_rank_llama() -> Any:
-    """Return it with thin matrices beside all that projects in its attention and its MLP."""
+    """Return that Llama with low-rank matrices at all projections of its attention and its MLP."""
     model = llama_of_another_language()
     for name, module in [*model.named_modules()]:
         if name.endswith("_proj") and isinstance(module, nn.Linear):
@@ -110,7 +110,7 @@ def low_rank_llama() -> Any:
 
 
 def llama_in_training_again() -> Any:
-    """Return it with all of its weights to be trained on: continued pretraining in another domain."""
+    """Return that Llama with all of its weights trainable: continued pretraining in another domain."""
     return llama_of_another_language(steps=240).requires_grad_()
 
 

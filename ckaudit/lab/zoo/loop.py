@@ -1,4 +1,4 @@
-"""A loop of the user's own, with the plain recorder in it: all that a training may do at a step is done here."""
+"""A user's own loop with the plain recorder: every action that a training can take at a step."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,7 +20,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Materials(Struct, frozen=True):
-    """What a training begins with.
+    """The inputs of a training.
 
     Attributes:
         model: The model.
@@ -40,24 +40,24 @@ class Materials(Struct, frozen=True):
 
 
 def by_loop(recipe: Recipe, materials: Materials) -> None:
-    """Train in a loop, with its interruption if there is one."""
+    """Train in a loop, with a resume if the recipe has one."""
     first = Loop(recipe, materials, materials.model, start=0)
     first.run(recipe.resume.after if recipe.resume else recipe.steps)
     if recipe.resume:
-        torch.manual_seed(materials.seed + 1)  # a new process draws other numbers
+        torch.manual_seed(materials.seed + 1)  # a new process draws other random numbers
         second = Loop(recipe, materials, recipe.model(), start=recipe.resume.after)
         second.restore(first)
         second.run(recipe.steps)
 
 
 class Loop:
-    """A user's own loop, from a step on.
+    """A user's own loop, starting at a step.
 
     Args:
-        recipe: What is trained.
-        materials: What it is trained on.
+        recipe: The recipe.
+        materials: The inputs of the training.
         model: The model.
-        start: Steps that an earlier session took.
+        start: Number of steps of earlier sessions.
     """
 
     def __init__(self, recipe: Recipe, materials: Materials, model: nn.Module, *, start: int) -> None:
@@ -82,7 +82,7 @@ class Loop:
         self._backward = accelerator.backward
 
     def restore(self, earlier: "Loop") -> None:
-        """Take over from the loop that was interrupted what the recipe says."""
+        """Restore the state of the interrupted loop that the recipe says."""
         resume = self._recipe.resume
         if resume is None:
             return
@@ -114,7 +114,7 @@ class Loop:
                 self._step(step, recorder)
 
     def _recorded_batch(self, batch: Batch) -> Any:
-        """Return a batch in the form in which the recorder is given it."""
+        """Return a batch in the form that the recorder gets."""
         return batch if self._recipe.loss is own_loss else tuple(batch.values())
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -171,10 +171,10 @@ class Loop:
 
 
 class Rival:
-    """The other player of a game: it takes a step before each of the model's, which then leaves its weights alone.
+    """The other player of a game: it takes a step before each step of the model, which does not change its weights.
 
     Args:
-        recipe: What is trained.
+        recipe: The recipe.
         opponent: Its loss and its part of the model.
         model: The model.
     """
@@ -185,7 +185,7 @@ class Rival:
 
     @contextmanager
     def turn(self, batch: Batch) -> Iterator[None]:
-        """Take the step, and hold the weights for as long as the model takes its own."""
+        """Take the step, and freeze the player's weights while the model takes its own."""
         self.optimizer.zero_grad()
         self._loss(self._model, batch).backward()
         self.optimizer.step()

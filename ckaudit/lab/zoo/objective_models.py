@@ -1,4 +1,4 @@
-"""Models that are trained by other objectives than a cross entropy or a squared error: densities, ranks, codes, teachers."""
+"""Models with other objectives than a cross entropy or a squared error: densities, rankings, codes, teachers."""
 
 import math
 from typing import Any
@@ -15,21 +15,21 @@ from ckaudit.lab.zoo.synthetic_data import pictures
 
 
 class MixtureDensity(nn.Module):
-    """A mixture of normal densities whose parts depend on the input (Bishop 1994)."""
+    """A mixture of normal densities whose parameters depend on the input (Bishop 1994)."""
 
     def __init__(self, parts: int = 4) -> None:
         super().__init__()
         self.body, self.parts = perceptron(1, 48, 48, 3 * parts, act=nn.Tanh), parts
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the negative log density of y (B, 1) at x (B, 1), in nats; below zero where it is narrow."""
+        """Return the negative log density of y (B, 1) at x (B, 1), in nats; below zero where the density is narrow."""
         weight, mean, log_width = self.body(x).chunk(3, 1)
         log_density = torch.distributions.Normal(mean, log_width.clamp(-5, 3).exp()).log_prob(y)
         return -torch.logsumexp(weight.log_softmax(1) + log_density, 1)
 
 
 def branches(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return points on a curve that turns back on itself, so that an input has up to three answers."""
+    """Return points on a curve that turns back on itself, so that an input has up to three targets."""
     y = torch.rand(rows, 1, generator=source) * 2 - 1
     return {"x": y + 0.6 * torch.sin(2 * math.pi * y) + 0.05 * torch.randn(rows, 1, generator=source), "y": y}
 
@@ -41,7 +41,7 @@ def density_loss(model: Any, batch: Batch) -> Tensor:
 
 
 class CodeBook(nn.Module):
-    """Small pictures as rows of a code book (VQ-VAE; van den Oord et al. 2017, arXiv:1711.00937)."""
+    """Small pictures as rows of a codebook (VQ-VAE; van den Oord et al. 2017, arXiv:1711.00937)."""
 
     def __init__(self, codes: int = 32, width: int = 8) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class CodeBook(nn.Module):
         self.decoder = nn.Sequential(nn.ConvTranspose2d(width, 24, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(24, 3, 4, 2, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the loss of pictures (B, 3, 16, 16): their error, and how far codes and what is coded lie apart."""
+        """Return the loss of pictures (B, 3, 16, 16): the reconstruction error, and the distance of codes and encodings."""
         encoded = self.encoder(x).permute(0, 2, 3, 1)
         nearest = torch.cdist(encoded.reshape(-1, encoded.shape[-1]), self.codes.weight).argmin(1)
         code = self.codes(nearest).view(encoded.shape)
@@ -66,7 +66,7 @@ def clear_pictures(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 class MaskedPictures(nn.Module):
-    """Patches of a picture, of which three in four are hidden and to be told from the rest (He et al. 2021, arXiv:2111.06377)."""
+    """A masked autoencoder that reconstructs three in four patches of a picture (He et al. 2021, arXiv:2111.06377)."""
 
     def __init__(self, width: int = 48) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class MaskedPictures(nn.Module):
 
 
 class Student(nn.Module):
-    """A small network that learns what a larger one says, which is fixed (Hinton et al. 2015, arXiv:1503.02531)."""
+    """A small network that learns the outputs of a larger, frozen one (Hinton et al. 2015, arXiv:1503.02531)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Student(nn.Module):
         self.student = perceptron(20, 32, 8)
 
     def forward(self, x: Tensor, *, heat: float = 2.0) -> Tensor:
-        """Return how far the student's word on rows (B, 20) is from the teacher's, in nats."""
+        """Return the divergence of the student from the teacher on rows (B, 20), in nats."""
         teacher_log_probs = (4 * self.teacher(x) / heat).log_softmax(1)
         return heat**2 * F.kl_div(
             (self.student(x) / heat).log_softmax(1), teacher_log_probs, reduction="batchmean", log_target=True
@@ -108,7 +108,7 @@ def normal_rows(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 class TwoTasks(nn.Module):
-    """One body, and two heads that are trained by different losses of different sizes."""
+    """One trunk, and two heads that are trained by different losses of different sizes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ def focal_loss(model: Any, batch: Batch, *, focus: float = 2.0) -> Tensor:
 
 
 class Ranking(nn.Module):
-    """Factors of users and things, ranked by what was chosen over what was not (BPR; Rendle et al. 2009, arXiv:1205.2618)."""
+    """Factors of users and items, for ranking chosen items above others (BPR; Rendle et al. 2009, arXiv:1205.2618)."""
 
     def __init__(self, users: int = 300, things: int = 150, width: int = 16) -> None:
         super().__init__()
@@ -158,13 +158,13 @@ class Ranking(nn.Module):
             nn.init.normal_(table.weight, std=0.05)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the loss of triples (B, 3) of a user, a thing that was chosen and one that was not."""
+        """Return the loss of triples (B, 3) of a user, a chosen item and another one."""
         user, chosen, other = self.user(x[:, 0]), self.thing(x[:, 1]), self.thing(x[:, 2])
         return -F.logsigmoid((user * (chosen - other)).sum(1)).mean()
 
 
 def choices(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return triples of a user, the thing of two that suits better, and the other."""
+    """Return triples of a user, the preferred one of two items, and the other."""
     known = torch.Generator().manual_seed(7)
     users, things = torch.randn(300, 3, generator=known), torch.randn(150, 3, generator=known)
     user = torch.randint(0, 300, (rows,), generator=source)
@@ -187,7 +187,7 @@ class Forecast(nn.Module):
 
 
 def series(source: torch.Generator, rows: int, *, length: int = 36) -> dict[str, Tensor]:
-    """Return noisy waves of any period, and how they go on."""
+    """Return noisy waves of random period, and their continuations."""
     period, phase = 6 + 12 * torch.rand(rows, 1, generator=source), 6.28 * torch.rand(rows, 1, generator=source)
     wave = torch.sin(torch.arange(length) * 6.28 / period + phase) + 0.2 * torch.randn(rows, length, generator=source)
     return {"x": wave[:, :-6, None], "y": wave[:, -6:]}
@@ -201,7 +201,7 @@ def quantile_loss(model: Any, batch: Batch) -> Tensor:
 
 
 class ModularSum(nn.Module):
-    """Sums modulo a prime, of which it sees a part (Power et al. 2022, arXiv:2201.02177)."""
+    """Sums modulo a prime, of which only a part is in the training set (Power et al. 2022, arXiv:2201.02177)."""
 
     def __init__(self, prime: int = 23, width: int = 48) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ class ModularSum(nn.Module):
 
 
 def sums(source: torch.Generator, rows: int, *, prime: int = 23) -> dict[str, Tensor]:
-    """Return pairs of numbers, any of which may come more than once, and their sums."""
+    """Return pairs of numbers, which may repeat, and their sums."""
     x = torch.randint(0, prime, (rows, 2), generator=source)
     return {"x": x, "y": x.sum(1) % prime}
 
@@ -226,7 +226,7 @@ def sum_loss(model: Any, batch: Batch) -> Tensor:
 
 
 class Angular(nn.Module):
-    """Pictures by their angle to the centre of their class, with a margin (ArcFace; Deng et al. 2019, arXiv:1801.07698)."""
+    """Pictures by the angle to the centre of their class, with a margin (ArcFace; Deng et al. 2019, arXiv:1801.07698)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -240,20 +240,20 @@ class Angular(nn.Module):
 
 
 def margin_loss(model: Any, batch: Batch, *, margin: float = 0.2, scale: float = 16.0) -> Tensor:
-    """Return the cross entropy of cosines, the right one less a margin, times a scale."""
+    """Return the cross entropy of scaled cosines, with a margin subtracted from the right one."""
     cosine = model(batch["x"]).float()
     return F.cross_entropy(scale * (cosine - margin * F.one_hot(batch["y"], 10)), batch["y"])
 
 
 class Energy(nn.Module):
-    """An energy that is low where points are, against noise of the same spread (Gutmann & Hyvarinen 2010)."""
+    """An energy that is low at the points, trained against noise of the same spread (Gutmann & Hyvarinen 2010)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = perceptron(2, 64, 64, 1, act=nn.SiLU)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the loss of telling points (B, 2) from normal noise."""
+        """Return the loss of distinguishing points (B, 2) from normal noise."""
         noise = 1.2 * torch.randn_like(x)
         density = torch.distributions.Normal(0, 1.2)
         real, fake = (-self.layers(points)[:, 0] - density.log_prob(points).sum(1) for points in (x, noise))
@@ -268,7 +268,7 @@ def spiral(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 class Tagger(nn.Module):
-    """Tags of a sentence: a recurrent network both ways, and what tag follows which (Lample et al. 2016, arXiv:1603.01360)."""
+    """A tagger of sentences: a bidirectional recurrent network with tag transitions (Lample et al. 2016, arXiv:1603.01360)."""
 
     def __init__(self, words: int = 40, tags: int = 5, width: int = 32) -> None:
         super().__init__()
@@ -276,7 +276,7 @@ class Tagger(nn.Module):
         self.head, self.follows = nn.Linear(2 * width, tags), nn.Parameter(torch.zeros(tags, tags))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the negative log likelihood of tags (B, T) of words (B, T), in nats a sentence."""
+        """Return the negative log-likelihood of tags (B, T) of words (B, T), in nats per sentence."""
         scores = self.head(self.lstm(self.words(x))[0])
         true_score = scores.gather(2, y[..., None])[..., 0].sum(1) + self.follows[y[:, :-1], y[:, 1:]].sum(1)
         paths = scores[:, 0]

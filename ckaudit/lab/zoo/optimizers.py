@@ -1,4 +1,4 @@
-"""How the zoo optimizes: words for optimizers and schedules, and the two that neither torch nor transformers bring."""
+"""Optimizers and schedules of the zoo by name, and two optimizers that neither torch nor transformers have."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -13,14 +13,14 @@ from ckaudit.lab.zoo.recipe import OptimizerName, Recipe, ScheduleName
 
 
 class Lion(Optimizer):
-    """The sign of an average of gradients as the update (Chen et al. 2023, https://arxiv.org/abs/2302.06675)."""
+    """Updates by the sign of averaged gradients (Chen et al. 2023, https://arxiv.org/abs/2302.06675)."""
 
     def __init__(self, params: Iterable[Tensor], *, lr: float, weight_decay: float = 0.0) -> None:
         super().__init__(params, {"lr": lr, "betas": (0.9, 0.99), "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Take a step, behind the passes of a closure, as Lightning has them."""
+        """Take a step, after the passes of a closure, which Lightning uses."""
         loss = _evaluated(closure)
         for group in self.param_groups:
             mixed, kept = group["betas"]
@@ -33,13 +33,13 @@ class Lion(Optimizer):
 
 
 class ScheduleFreeAdamW(Optimizer):
-    r"""AdamW whose weights are averaged instead of a rate that decays (Defazio et al. 2024, https://arxiv.org/abs/2405.15682).
+    r"""AdamW with averaged weights instead of a decaying learning rate (Defazio et al. 2024, https://arxiv.org/abs/2405.15682).
 
     $$y_t = (1-\beta_1) z_t + \beta_1 x_t,\quad z_{t+1} = z_t - \gamma\,(g_t / (\sqrt{\hat v_t} + \epsilon) + \lambda y_t),
     \quad x_{t+1} = (1 - c_{t+1}) x_t + c_{t+1} z_{t+1}$$
 
-    with $c_{t+1} = \gamma_t^2 / \sum_{i \le t} \gamma_i^2$. The model holds y while it trains; `eval` puts x in its place, and
-    `train` y again.
+    with $c_{t+1} = \gamma_t^2 / \sum_{i \le t} \gamma_i^2$. The model holds y while it trains; `eval` replaces it by x, and
+    `train` restores y.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ScheduleFreeAdamW(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Take a step, behind the passes of a closure; the model is to hold y."""
+        """Take a step, after the passes of a closure; the model must hold y."""
         loss = _evaluated(closure)
         for group in self.param_groups:
             rate, (mixed, kept) = group["lr"], group["betas"]
@@ -81,11 +81,11 @@ class ScheduleFreeAdamW(Optimizer):
                 weight.lerp_(self.state[weight]["z"], factor(group["betas"][0]))
 
     def eval(self) -> None:
-        """Put the averaged weights x into the model, to validate or to save them."""
+        """Put the averaged weights x into the model, for validating or saving."""
         self._swap(lambda mixed: 1 - 1 / mixed)
 
     def train(self) -> None:
-        """Put the weights y, at which gradients are taken, into the model again."""
+        """Put the weights y, at which gradients are taken, back into the model."""
         self._swap(lambda mixed: 1 - mixed)
 
 
@@ -104,10 +104,10 @@ def chosen(recipe: Recipe, model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 def optimizers_of(recipe: Recipe, model: nn.Module) -> list[Optimizer]:
-    """Return the optimizers of the parameters that are to be trained: one, but for Muon.
+    """Return the optimizers of the trained parameters: one, except for Muon.
 
-    Muon takes the matrices inside the model; embeddings, the head and all that is no matrix are left to AdamW, as its author
-    does it (https://kellerjordan.github.io/posts/muon/).
+    Muon takes the matrices inside the model; AdamW takes embeddings, the head and everything else, as in its author's setup
+    (https://kellerjordan.github.io/posts/muon/).
     """
     if recipe.optimizer != "muon":
         return [optimizer_of(recipe, model)]
@@ -122,7 +122,7 @@ def optimizers_of(recipe: Recipe, model: nn.Module) -> list[Optimizer]:
 
 
 def optimizer_of(recipe: Recipe, model: nn.Module) -> Optimizer:
-    """Return the one optimizer of the parameters that are to be trained."""
+    """Return the single optimizer of the trained parameters."""
     groups = _groups(recipe, model)
     adam = {"eps": recipe.eps, "betas": recipe.betas}
     momentum = {"momentum": recipe.momentum}
@@ -138,7 +138,7 @@ def optimizer_of(recipe: Recipe, model: nn.Module) -> Optimizer:
         "lion": (Lion, {}),
         "schedule_free": (ScheduleFreeAdamW, adam),
     }
-    if recipe.optimizer == "adafactor":  # torch's own takes a rate that is relative to the weights, this one the usual kind
+    if recipe.optimizer == "adafactor":  # torch's own takes a rate relative to the weights; this one takes the usual kind
         from transformers import Adafactor
 
         return Adafactor(groups, lr=recipe.lr, weight_decay=recipe.weight_decay, scale_parameter=False, relative_step=False)
@@ -147,7 +147,7 @@ def optimizer_of(recipe: Recipe, model: nn.Module) -> Optimizer:
 
 
 def _groups(recipe: Recipe, model: nn.Module) -> list[dict[str, Any]]:
-    """Return a group of parameters for each multiple of the learning rate."""
+    """Return a parameter group for each multiple of the learning rate."""
     groups: dict[float, list[nn.Parameter]] = {}
     for name, parameter in chosen(recipe, model):
         groups.setdefault(recipe.rate_of(name) if recipe.rate_of else 1.0, []).append(parameter)
@@ -155,7 +155,7 @@ def _groups(recipe: Recipe, model: nn.Module) -> list[dict[str, Any]]:
 
 
 def schedule_of(recipe: Recipe, optimizer: Optimizer) -> LambdaLR:
-    """Return the course of the learning rate, a step at a time."""
+    """Return the schedule of the learning rate, per step."""
     end = max(1, round(recipe.horizon * recipe.steps))
 
     def factor(step: int) -> float:

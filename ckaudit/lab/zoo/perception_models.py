@@ -1,4 +1,4 @@
-"""Models of pictures and sound that come from transformers, built from small configurations."""
+"""Models of pictures and sound from transformers, with small configurations."""
 
 from typing import Any
 
@@ -94,7 +94,7 @@ def heard(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 def wav2vec2() -> nn.Module:
-    """Return a small wav2vec 2.0 that writes down what it hears, by connectionist temporal classification."""
+    """Return a small wav2vec 2.0 that transcribes sounds by connectionist temporal classification."""
     from transformers import Wav2Vec2Config, Wav2Vec2ForCTC
 
     return Wav2Vec2ForCTC(
@@ -119,11 +119,11 @@ def wav2vec2() -> nn.Module:
     )
 
 
-LETTERS = 8  # of which the first is the blank
+LETTERS = 8  # the first of them is the blank
 
 
 def spoken(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return sound waves (rows, 640) of four letters, each a tone of its own, and the letters; no letter follows itself."""
+    """Return sound waves (rows, 640) of four letters, each with its own tone, and the letters; no letter repeats directly."""
     steps = torch.randint(1, LETTERS - 1, (rows, 4), generator=source)
     letters = 1 + steps.cumsum(1) % (LETTERS - 1)
     time = torch.arange(160)
@@ -133,7 +133,7 @@ def spoken(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 class Clip(nn.Module):
-    """A small CLIP, with the loss of its own that it computes where it is asked to."""
+    """A small CLIP that computes its own loss."""
 
     def __init__(self) -> None:
         from transformers import CLIPConfig, CLIPModel
@@ -152,7 +152,7 @@ class Clip(nn.Module):
 
 
 def captioned(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return pictures, and words that say what they show."""
+    """Return pictures, and words that describe them."""
     seen, kinds = pictures(source, rows)
     words = FIRST + kinds[:, None] * 6 + torch.randint(0, 6, (rows, 8), generator=source)
     ends = (torch.full((rows, 1), START), torch.full((rows, 1), END))

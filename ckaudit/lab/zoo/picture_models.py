@@ -13,7 +13,7 @@ from ckaudit.lab.zoo.synthetic_data import discs, pictures
 
 
 class Cnn(nn.Module):
-    """Convolutions with their bias, batch normalisation, ReLU and pooling, as in a first lesson."""
+    """Convolutions with bias, batch normalisation, ReLU and pooling, as in a tutorial."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class DoubleConvolution(nn.Sequential):
 
 
 class UNet(nn.Module):
-    """Two steps down, two steps up, with the picture of each size handed across."""
+    """Two steps down and two steps up, with skip connections at each size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Vae(nn.Module):
         self.decoder = nn.Sequential(nn.Linear(8, 128), nn.ReLU(), nn.Linear(128, 256))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Map pictures (B, 256) to logits of their pixels, and mean and log variance of what was drawn (B, 8)."""
+        """Map pictures (B, 256) to logits of their pixels, and mean and log variance of the code (B, 8)."""
         features = self.encoder(x)
         mean, log_variance = self.mean(features), self.log_variance(features)
         drawn = mean + torch.exp(0.5 * log_variance) * torch.randn_like(mean)
@@ -103,13 +103,13 @@ class Vae(nn.Module):
 
 
 def flat_discs(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return discs as rows of 256 pixels from 0 to 1, each of a grey of its own, so that no two pictures are equal."""
+    """Return discs as rows of 256 pixels from 0 to 1, each with its own grey level, so that no two pictures are equal."""
     grey = 0.7 + 0.3 * torch.rand(rows, 1, generator=source)
     return {"x": grey * discs(source, rows, size=16)[1].flatten(1)}
 
 
 def evidence_bound(model: Any, batch: Batch) -> Tensor:
-    """Return the negative evidence lower bound, in nats a picture."""
+    """Return the negative evidence lower bound, in nats per picture."""
     logits, mean, log_variance = model(batch["x"])
     rebuilt = F.binary_cross_entropy_with_logits(logits.float(), batch["x"], reduction="sum")
     divergence = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum()
@@ -117,7 +117,7 @@ def evidence_bound(model: Any, batch: Batch) -> Tensor:
 
 
 class Byol(nn.Module):
-    """Learns without labels: one half predicts what the other, an average of its past, says of another view."""
+    """Learns without labels: one half predicts what the other, a moving average of it, outputs for another view."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class Byol(nn.Module):
 
 
 def two_views(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return pictures twice, each time with other noise."""
+    """Return pictures twice, with different noise."""
     clean, _ = pictures(source, rows, noise=0.3)
     return {name: clean + 0.5 * torch.randn(clean.shape, generator=source) for name in ("one", "other")}
 
@@ -161,7 +161,7 @@ def byol_loss(model: Any, batch: Batch) -> Tensor:
 
 
 class Denoiser(nn.Module):
-    """Tells the noise in a picture; every block begins as nothing, for its last convolution is zero."""
+    """Predicts the noise in a picture; every block starts as the identity, because its last convolution is zero."""
 
     def __init__(self, width: int = 24, depth: int = 3) -> None:
         super().__init__()
@@ -201,7 +201,7 @@ def denoising_loss(model: Any, batch: Batch) -> Tensor:
 
 
 class Gan(nn.Module):
-    """A generator of small pictures, and a discriminator that is to tell them from real ones."""
+    """A generator of small pictures, and a discriminator of real and generated ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ class Gan(nn.Module):
         self.discriminator = nn.Sequential(nn.Linear(256, 64), nn.LeakyReLU(0.2), nn.Dropout(0.3), nn.Linear(64, 1))
 
     def forward(self, noise: Tensor) -> Tensor:
-        """Map noise (B, 16) to the logits (B, 1) that what is made of it is real."""
+        """Map noise (B, 16) to the logits (B, 1) that the generated pictures are real."""
         logits: Tensor = self.discriminator(torch.tanh(self.generator(noise)))
         return logits
 
@@ -228,18 +228,18 @@ def real_pictures(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 def generator_loss(model: Any, batch: Batch) -> Tensor:
-    """Return the loss of a generator that does not saturate (Goodfellow et al. 2014, https://arxiv.org/abs/1406.2661)."""
+    """Return the non-saturating loss of a generator (Goodfellow et al. 2014, https://arxiv.org/abs/1406.2661)."""
     return F.softplus(-model(batch["noise"])).mean()
 
 
 def discriminator_loss(model: Any, batch: Batch) -> Tensor:
-    """Return the binary cross entropy of real pictures and made ones."""
+    """Return the binary cross entropy of real and generated pictures."""
     generated = torch.tanh(model.generator(batch["noise"])).detach()
     return F.softplus(-model.discriminator(batch["x"])).mean() + F.softplus(model.discriminator(generated)).mean()
 
 
 class Mixer(nn.Module):
-    """Patches of a picture, mixed over places and over channels in turn, without attention."""
+    """Patches of a picture, mixed over positions and over channels in turn, without attention."""
 
     def __init__(self, width: int = 32, depth: int = 3) -> None:
         super().__init__()
@@ -265,7 +265,7 @@ class Mixer(nn.Module):
 
 
 class Flow(nn.Module):
-    """A normalizing flow of points in a plane: affine couplings, each of half of the numbers by the other half."""
+    """A normalizing flow of points: affine couplings of each half of the numbers by the other half."""
 
     def __init__(self, depth: int = 6) -> None:
         super().__init__()
@@ -274,7 +274,7 @@ class Flow(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the negative log likelihood (B) of points (B, 4) in nats; below zero where they lie dense."""
+        """Return the negative log-likelihood (B) of points (B, 4) in nats; below zero where they are dense."""
         volume = torch.zeros(len(x))
         for coupling in self.couplings:
             still, moved = x.chunk(2, 1)
@@ -293,7 +293,7 @@ def rings(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 def negative_log_likelihood(model: Any, batch: Batch) -> Tensor:
-    """Return the mean negative log likelihood."""
+    """Return the mean negative log-likelihood."""
     loss: Tensor = model(batch["x"]).mean()
     return loss
 

@@ -1,4 +1,4 @@
-"""What a training of the zoo is made of: a model, rows of data, a loss, and how it is optimized."""
+"""The specification of a training in the zoo: a model, rows of data, a loss, and the optimization."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
@@ -33,7 +33,7 @@ def classified(model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
 
 
 def mixed_up(model: Any, batch: Batch) -> Tensor:
-    """Return the cross entropy of classes; a training sees rows mixed two by two (Zhang et al. 2018, arXiv:1710.09412)."""
+    """Return the cross entropy of classes; in training, rows are mixed in pairs (Zhang et al. 2018, arXiv:1710.09412)."""
     if not model.training:
         return classified(model, batch)
     share = float(torch.distributions.Beta(0.2, 0.2).sample())
@@ -48,12 +48,12 @@ def squared(model: Any, batch: Batch) -> Tensor:
 
 
 class Resume(Struct, frozen=True):
-    """A training that is stopped after a step and taken up by a new process.
+    """A training that is stopped after a step and resumed by a new process.
 
     Attributes:
         after: Last step of the first session.
         optimizer: Whether the optimizer's state is restored.
-        data: Whether the data goes on where it was, instead of from its start.
+        data: Whether the data continues instead of starting over.
         rate: The learning rate afterwards, as a multiple of the planned one.
     """
 
@@ -64,11 +64,11 @@ class Resume(Struct, frozen=True):
 
 
 class Opponent(Struct, frozen=True):
-    """A second player, with a loss and an optimizer of its own, that takes its step before the model's: a discriminator.
+    """A second player with its own loss and optimizer, which takes its step before the model: a discriminator.
 
     Attributes:
         loss: Its loss of a batch.
-        part: The part of the model that it trains, and the model's own loss leaves alone.
+        part: The part of the model that only it trains.
     """
 
     loss: Loss
@@ -79,42 +79,42 @@ class Recipe(Struct, frozen=True, kw_only=True):
     """One training.
 
     Attributes:
-        model: Makes the model; the seed is set before.
-        rows: Makes so many rows of data, column by column; the tensors of a column are one per row, along the first axis.
-        through: Who trains: a loop with the plain `Recorder`, the Trainer of transformers, Lightning, a loop of Accelerate, or
+        model: Builds the model; the seed is set before.
+        rows: Makes a given number of rows, as columns; the first axis of each column's tensor is the row.
+        through: The trainer: a loop with the plain `Recorder`, the Trainer of transformers, Lightning, a loop of Accelerate, or
             the trainers of TRL for instructions (SFT) and for preferences (DPO).
-        loss: Loss of a batch; the Trainer takes the model's own.
-        optimizer: Word for the optimizer.
+        loss: Loss of a batch; the Trainer uses the model's own.
+        optimizer: Name of the optimizer.
         lr: Peak learning rate.
-        momentum: Of SGD and RMSprop.
-        weight_decay: As the optimizer takes it.
-        betas: Of Adam and its kin.
+        momentum: Momentum of SGD and RMSprop.
+        weight_decay: Weight decay of the optimizer.
+        betas: Betas of Adam and similar optimizers.
         eps: Adam's epsilon.
         schedule: Course of the learning rate.
-        horizon: Where the schedule ends, as a share of the steps.
+        horizon: End of the schedule, as a share of the steps.
         warmup: Steps of linear warmup.
-        clip: Largest gradient norm, or None.
-        clip_value: Largest element of a gradient, or None; only a plain loop clips so.
+        clip: Maximum gradient norm, or None.
+        clip_value: Maximum element of a gradient, or None; only a plain loop clips by value.
         batch: Rows of a micro-batch.
         accumulate: Micro-batches of a step.
         train: Rows to train on.
-        held_out: Rows to validate on; 0: there is no validation.
+        held_out: Rows to validate on; 0: no validation.
         steps: Steps of the training.
         every: Steps from one validation to the next.
-        precision: Element type of the forward pass, under autocast; float16 with a `GradScaler`, in a plain loop alone.
+        precision: Dtype of the forward pass, under autocast; float16 with a `GradScaler`, only in a plain loop.
         scale_grows: Good steps after which the `GradScaler` doubles its scale.
-        facts: What the user says of the run.
-        trained: Whether a parameter, by its name, is handed to the optimizer.
+        facts: Facts that the user passes to the recorder.
+        trained: Whether the optimizer gets a parameter, by its name.
         rate: Multiple of the planned learning rate at a step.
         rate_of: Multiple of the learning rate of a parameter, by its name.
-        gradients: Steps in after the backward pass of a step.
+        gradients: Called after the backward pass of a step.
         updates: Whether the optimizer's step of a step is taken.
-        feed: Changes the batches on their way to the loop.
+        feed: Changes the batches before the loop gets them.
         shuffled: Whether rows are shuffled; only a plain loop can forget it.
-        names_held_out: Whether the loop tells the recorder which rows are held out.
+        names_held_out: Whether the loop declares the held-out rows to the recorder.
         opponent: A second player, if there is one: only a plain loop trains two.
-        long: Whether a step is so cheap that thousands of them may be trained.
-        zeroes: Whether gradients are zeroed after a step; only a plain loop can forget it.
+        long: Whether a step is cheap enough to train thousands of them.
+        zeroes: Whether gradients are cleared after a step; only a plain loop can forget it.
         eval_mode: Whether the model is put into evaluation mode for a validation.
         resume: How the training is interrupted, if it is.
     """
@@ -159,7 +159,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
 
 def batches(rows: Batch, size: int, seed: int, *, shuffled: bool = True) -> Batches:
-    """Yield batches, one epoch after the other, without an end."""
+    """Yield batches, one epoch after the other, endlessly."""
     count, source = len(next(iter(rows.values()))), torch.Generator().manual_seed(seed)
     while True:
         order = torch.randperm(count, generator=source) if shuffled else torch.arange(count)
@@ -168,7 +168,7 @@ def batches(rows: Batch, size: int, seed: int, *, shuffled: bool = True) -> Batc
 
 
 def pretrained(model: nn.Module, rows: Batch, loss: Loss, *, steps: int = 80, lr: float = 2e-3, batch: int = 32) -> Any:
-    """Return a model that has learnt rows in a few steps and is frozen since."""
+    """Return a frozen model that has been trained on rows for a few steps."""
     optimizer, source = torch.optim.AdamW(model.parameters(), lr=lr), batches(rows, batch, 5)
     for _ in range(steps):
         loss(model, next(source)).backward()

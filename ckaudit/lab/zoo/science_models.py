@@ -1,4 +1,4 @@
-"""Models of measurements: equations, waves, counts, categories, rewards and sounds, as their users wrote them."""
+"""Models of measurements: equations, waves, counts, categories, rewards and sounds, as users write them."""
 
 import math
 from itertools import pairwise
@@ -14,19 +14,19 @@ from ckaudit.lab.zoo.synthetic_data import discs, pictures
 
 
 def perceptron(*widths: int, act: type[nn.Module] = nn.ReLU) -> nn.Sequential:
-    """Return linear layers of widths with an activation between them."""
+    """Return linear layers of given widths with an activation between them."""
     layers = [part for one, other in pairwise(widths) for part in (nn.Linear(one, other), act())]
     return nn.Sequential(*layers[:-1])
 
 
-# Physics: a network that is to obey an equation (Raissi et al. 2019, https://doi.org/10.1016/j.jcp.2018.10.045).
+# Physics: a network that must satisfy an equation (Raissi et al. 2019, https://doi.org/10.1016/j.jcp.2018.10.045).
 def oscillator() -> nn.Module:
-    """Return a network of time that is to swing."""
+    """Return a network of time that must oscillate."""
     return perceptron(1, 32, 32, 1, act=nn.Tanh)
 
 
 def moments(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return moments at which the equation has to hold."""
+    """Return times at which the equation must hold."""
     return {"x": torch.rand(rows, 1, generator=source) * 4}
 
 
@@ -42,7 +42,7 @@ def equation_loss(model: Any, batch: Batch) -> Tensor:
 
 
 class Siren(nn.Module):
-    """A picture as a function of the place in it, with sines for units (Sitzmann et al. 2020, arXiv:2006.09661)."""
+    """A picture as a function of position, with sine activations (Sitzmann et al. 2020, arXiv:2006.09661)."""
 
     def __init__(self, width: int = 48, *, frequency: float = 10.0) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Siren(nn.Module):
             nn.init.uniform_(layer.weight, -bound, bound)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map places (B, 2) from -1 to 1 to a brightness each (B, 1)."""
+        """Map positions (B, 2) from -1 to 1 to a brightness each (B, 1)."""
         for layer in [*self.layers][:-1]:
             x = torch.sin(self.frequency * layer(x))
         brightness: Tensor = self.layers[-1](x)
@@ -61,7 +61,7 @@ class Siren(nn.Module):
 
 
 def pixels(source: torch.Generator, rows: int, *, size: int = 24) -> dict[str, Tensor]:
-    """Return places of one picture, any of which may come more than once, and how bright it is there."""
+    """Return positions in one picture, which may repeat, and the brightness at each."""
     picture = pictures(torch.Generator().manual_seed(3), 1, size=size, noise=0.1)[0][0, 0]
     places = torch.randint(0, size, (rows, 2), generator=source)
     return {"x": places / (size / 2) - 1, "y": picture[places[:, 0], places[:, 1]][:, None]}
@@ -101,7 +101,7 @@ def counts(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 def poisson_loss(model: Any, batch: Batch) -> Tensor:
-    """Return the negative log likelihood of counts but for a constant: it may be below zero."""
+    """Return the negative log-likelihood of counts up to a constant; it may be below zero."""
     return F.poisson_nll_loss(model(batch["x"]).float(), batch["y"])
 
 
@@ -115,7 +115,7 @@ class ActorCritic(nn.Module):
         self.policy, self.value = nn.Linear(48, 2), nn.Linear(48, 1)
 
     def forward(self, start: Tensor, *, steps: int = 8, discount: float = 0.95) -> Tensor:
-        """Return the loss of policy, value and entropy of walks from places (B)."""
+        """Return the loss of policy, value and entropy of walks from positions (B)."""
         place, parts = start, []
         for _ in range(steps):
             body = self.body(F.one_hot(place, self.places).float())
@@ -135,18 +135,18 @@ class ActorCritic(nn.Module):
 
 
 def starts(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return places to start from."""
+    """Return start positions."""
     return {"x": torch.randint(0, 8, (rows,), generator=source)}
 
 
 def forward_loss(model: Any, batch: Batch) -> Tensor:
-    """Return what the model computes: a loss."""
+    """Return the loss that the model computes."""
     loss: Tensor = model(batch["x"])
     return loss
 
 
 class SoundReader(nn.Module):
-    """Reads a row of letters out of a longer row of sounds: a recurrent network with connectionist temporal classification."""
+    """Reads letters from a longer sequence of sounds: a recurrent network with connectionist temporal classification."""
 
     def __init__(self, letters: int = 6, width: int = 48) -> None:
         super().__init__()
@@ -168,14 +168,14 @@ def sounds(source: torch.Generator, rows: int, *, letters: int = 6, length: int 
 
 
 def temporal_loss(model: Any, batch: Batch) -> Tensor:
-    """Return the loss of connectionist temporal classification (Graves et al. 2006), a letter."""
+    """Return the loss of connectionist temporal classification (Graves et al. 2006), per letter."""
     logits = model(batch["x"]).float().log_softmax(2).transpose(0, 1)
     sizes = [torch.full((logits.shape[1],), count) for count in (len(logits), batch["y"].shape[1])]
     return F.ctc_loss(logits, batch["y"], sizes[0], sizes[1], zero_infinity=True)
 
 
 class Autoencoder(nn.Module):
-    """Small pictures through a narrow place, with a variance in it: a variational autoencoder that weighs its two terms."""
+    """A variational autoencoder of small pictures that weights its two loss terms."""
 
     def __init__(self, width: int = 12) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class Autoencoder(nn.Module):
         self.decoder = nn.Sequential(nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.SiLU(), nn.ConvTranspose2d(16, 3, 4, 2, 1))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Map pictures (B, 3, 16, 16) to themselves, and how far their codes are from a normal one, in nats (B)."""
+        """Map pictures (B, 3, 16, 16) to reconstructions, and the divergence of their codes from a normal one, in nats (B)."""
         mean, log_variance = self.latent(self.encoder(x)).chunk(2, 1)
         code = mean + torch.exp(0.5 * log_variance) * torch.randn_like(mean)
         away = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(1)
@@ -198,13 +198,13 @@ def small_pictures(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 def weighted_bound(model: Any, batch: Batch) -> Tensor:
-    """Return squared error and a quarter of the divergence, a picture (Higgins et al. 2017)."""
+    """Return the squared error and a quarter of the divergence, per picture (Higgins et al. 2017)."""
     rebuilt, away = model(batch["x"])
     return ((rebuilt - batch["x"]) ** 2).sum((1, 2, 3)).mean() / 2 + away.mean() / 4
 
 
 class Velocity(nn.Module):
-    """The velocity that carries noise to points (flow matching; Lipman et al. 2022, arXiv:2210.02747)."""
+    """The velocity that transports noise to points (flow matching; Lipman et al. 2022, arXiv:2210.02747)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,7 +217,7 @@ class Velocity(nn.Module):
 
 
 def moons(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return points of two half moons, with noise and times to go with them."""
+    """Return points of two half moons, with noise and times for them."""
     angle, side = torch.rand(rows, generator=source) * math.pi, torch.randint(0, 2, (rows,), generator=source)
     x = torch.stack([angle.cos() + side - 0.5, (1 - 2 * side) * angle.sin() + 0.25 * (2 * side - 1)], 1)
     x = x + 0.05 * torch.randn(x.shape, generator=source)
@@ -225,13 +225,13 @@ def moons(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 def matching_loss(model: Any, batch: Batch) -> Tensor:
-    """Return the squared error of the velocity from noise to points; most of it cannot be told, and stays."""
+    """Return the squared error of the velocity from noise to points; most of it cannot be predicted and remains."""
     mixed = torch.lerp(batch["noise"], batch["x"], batch["time"])
     return F.mse_loss(model(mixed, batch["time"]), batch["x"] - batch["noise"])
 
 
 def cleaned() -> nn.Module:
-    """Return a small network of convolutions that takes noise off a picture."""
+    """Return a small convolutional network that removes noise from a picture."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 1, 3, padding=1)
     )
@@ -244,14 +244,14 @@ def noisy_pictures(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 class Siamese(nn.Module):
-    """Two rows, one encoder: near to each other where they are of a kind (Hadsell et al. 2006)."""
+    """One encoder for two rows, which are close to each other if they are of one kind (Hadsell et al. 2006)."""
 
     def __init__(self) -> None:
         super().__init__()
         self.encoder = perceptron(16, 64, 64, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return how far the two rows of each pair (B, 2, 16) are from each other, (B)."""
+        """Return the distance of the two rows of each pair (B, 2, 16), shape (B,)."""
         one, other = self.encoder(x[:, 0]), self.encoder(x[:, 1])
         distance: Tensor = (one - other).norm(dim=1)
         return distance

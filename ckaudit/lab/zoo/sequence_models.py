@@ -1,4 +1,4 @@
-"""Models of tokens and time series that their users wrote themselves."""
+"""Models of tokens and time series, as users write them."""
 
 from typing import Any
 
@@ -33,12 +33,12 @@ def read(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 def next_token_loss(model: Any, batch: Batch, *, smoothing: float = 0.0) -> Tensor:
-    """Return the cross entropy of the next token where it is asked for."""
+    """Return the cross entropy of the next token, at the positions that count."""
     return F.cross_entropy(model(batch["x"]).flatten(0, 1).float(), batch["y"].flatten(), label_smoothing=smoothing)
 
 
 class Gru(nn.Module):
-    """Says what kind of sequence it has read."""
+    """Predicts a number from a sequence."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,14 +51,14 @@ class Gru(nn.Module):
 
 
 def waves(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return noisy waves, and what each will be next."""
+    """Return noisy waves, and the next value of each."""
     phase, speed = (torch.rand(rows, 1, 3, generator=source) * span for span in (6.28, 0.5))
     clean = torch.sin(phase + (0.1 + speed) * torch.arange(25)[None, :, None])
     return {"x": clean[:, :-1] + 0.1 * torch.randn(rows, 24, 3, generator=source), "y": clean[:, -1, :1]}
 
 
 class PrefixLm(nn.Module):
-    """A language model that reads a question both ways, and writes the rest in order."""
+    """A language model with a prefix that is read in both directions, followed by text in order."""
 
     def __init__(self, width: int = 48, depth: int = 3) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class PrefixLm(nn.Module):
 
 
 def continued(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return tokens, and the next of each; those of the question are not asked for."""
+    """Return tokens, and the next of each; those of the prefix do not count."""
     tokens = chain(source, rows, LENGTH + 1)
     targets = tokens[:, 1:].clone()
     targets[:, : ASKED - 1] = -100
@@ -106,7 +106,7 @@ class Translator(nn.Module):
 
 
 def two_languages(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return sentences, their translation as far as it is known, and its next token."""
+    """Return sentences, the known part of their translations, and the next tokens."""
     tokens = chain(source, rows, LENGTH // 2)
     alphabet = FIRST + torch.randperm(WORDS - FIRST, generator=torch.Generator().manual_seed(9))
     written = torch.cat([torch.full((rows, 1), START), alphabet[tokens - FIRST], torch.full((rows, 1), END)], 1)
@@ -120,10 +120,10 @@ def translation_loss(model: Any, batch: Batch, *, smoothing: float = 0.0) -> Ten
 
 
 class PooledBert(nn.Module):
-    """A BERT whose hidden states are averaged for a head of the user's own; its pooling layer runs for nothing.
+    """A BERT whose hidden states are averaged for the user's own head; its pooling layer is unused.
 
     Args:
-        trunk: The BERT; one of its own unless given.
+        trunk: The BERT; a new one by default.
     """
 
     def __init__(self, trunk: nn.Module | None = None) -> None:
@@ -143,26 +143,26 @@ def sorted_texts(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 def head_on_frozen_bert() -> nn.Module:
-    """Return a BERT that has found masked words for a while and is frozen since, under a new head."""
+    """Return a frozen BERT, pretrained on masked words, with a new head."""
     return PooledBert(
         pretrained(bert(), masked_tokens(torch.Generator().manual_seed(5), 1024), own_loss, steps=120, lr=1e-3, batch=16)
     )
 
 
 class SkipGram(nn.Module):
-    """Word vectors: which words stand beside each other."""
+    """Word vectors, learnt from neighbouring words."""
 
     def __init__(self) -> None:
         super().__init__()
         self.word, self.context = nn.Embedding(WORDS, 24), nn.Embedding(WORDS, 24)
 
     def forward(self, x: Tensor, others: Tensor) -> Tensor:
-        """Return the logit (B, K) that each of others (B, K) stands beside x (B)."""
+        """Return the logits (B, K) that each of others (B, K) is a neighbour of x (B)."""
         return torch.einsum("bd,bkd->bk", self.word(x), self.context(others))
 
 
 def neighbours(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return words, a neighbour of each, and some drawn by chance."""
+    """Return words, a neighbour of each, and some random ones."""
     tokens = chain(source, rows, 2)
     return {"x": tokens[:, 0], "others": torch.cat([tokens[:, 1:], torch.randint(4, WORDS, (rows, 5), generator=source)], 1)}
 
@@ -192,7 +192,7 @@ class TemporalConvolution(nn.Module):
 
 
 class AttentiveTranslator(nn.Module):
-    """A translator of two GRUs, of which one asks the other by additive attention."""
+    """A translator of two GRUs with additive attention."""
 
     def __init__(self, width: int = 48) -> None:
         super().__init__()

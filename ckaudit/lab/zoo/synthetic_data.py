@@ -1,4 +1,4 @@
-"""Synthetic data that can be learnt: chains of tokens, pictures, graphs, tables."""
+"""Learnable synthetic data: chains of tokens, pictures, graphs, tables."""
 
 import torch
 from torch import Tensor
@@ -8,14 +8,14 @@ FIRST = 4
 
 
 def chain(source: torch.Generator, rows: int, length: int, *, followers: int = 4, shift: int = 0) -> Tensor:
-    """Return token chains (rows, length): every token is followed by one of few others, which one can learn.
+    """Return token chains (rows, length): every token is followed by one of few others, which can be learnt.
 
     Args:
         source: Random numbers.
-        rows: How many chains.
-        length: Tokens of each.
-        followers: How many tokens may follow a token.
-        shift: Another number, another language.
+        rows: Number of chains.
+        length: Tokens per chain.
+        followers: Number of tokens that may follow a token.
+        shift: Selects the language.
     """
     language = torch.Generator().manual_seed(7 + shift)
     following = torch.randint(FIRST, WORDS, (WORDS, followers), generator=language)
@@ -28,7 +28,7 @@ def chain(source: torch.Generator, rows: int, length: int, *, followers: int = 4
 
 
 def topics(source: torch.Generator, rows: int, length: int, *, words: int = 6) -> Tensor:
-    """Return rows (rows, length) about one topic each, which has few words of its own: any word of it tells which."""
+    """Return rows (rows, length) about one topic each; a topic has few words of its own, and any of them identifies it."""
     topic = torch.randint(0, (WORDS - FIRST) // words, (rows, 1), generator=source)
     return FIRST + topic * words + torch.randint(0, words, (rows, length), generator=source)
 
@@ -57,7 +57,7 @@ def discs(source: torch.Generator, rows: int, *, size: int = 32) -> tuple[Tensor
 
 
 def table(source: torch.Generator, rows: int, *, features: int = 12) -> tuple[Tensor, Tensor]:
-    """Return standardized features (rows, features) and a noisy target (rows, 1) that depends on them in a crooked way."""
+    """Return standardized features (rows, features) and a noisy target (rows, 1) that depends on them non-linearly."""
     x = torch.randn(rows, features, generator=source)
     weights = torch.randn(features, generator=torch.Generator().manual_seed(7))
     y = x @ weights + 2 * (x[:, 0] * x[:, 1]) + 3 * torch.sin(2 * x[:, 2]) + 0.3 * torch.randn(rows, generator=source)

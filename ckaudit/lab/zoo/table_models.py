@@ -1,4 +1,4 @@
-"""Models of tables, graphs, ratings and rewards that their users wrote themselves."""
+"""Models of tables, graphs, ratings and rewards, as users write them."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from ckaudit.lab.zoo.synthetic_data import table
 
 
 class GraphLayer(nn.Module):
-    """Every node takes the mean of its neighbours, beside what it was."""
+    """Every node combines the mean of its neighbours with itself."""
 
     def __init__(self, narrow: int, wide: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class GraphLayer(nn.Module):
 
 
 class Graph(nn.Module):
-    """A graph that is known, of which some nodes have a known class."""
+    """A known graph in which some nodes have a known class."""
 
     classes: Tensor
     edges: Tensor
@@ -47,7 +47,7 @@ class Graph(nn.Module):
         self.head = nn.Linear(32, classes)
 
     def forward(self, wanted: Tensor) -> Tensor:
-        """Return the logits of wanted nodes."""
+        """Return the logits of the requested nodes."""
         x = self.x
         for conv in self.convs:
             x = F.dropout(F.relu(conv(x, self.edges)), 0.5, self.training)
@@ -56,7 +56,7 @@ class Graph(nn.Module):
 
 
 def nodes(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return the numbers of nodes in any order."""
+    """Return the indices of nodes in random order."""
     return {"x": torch.randperm(900, generator=source)[:rows]}
 
 
@@ -66,7 +66,7 @@ def node_loss(model: Any, batch: Batch) -> Tensor:
 
 
 def tabular() -> nn.Module:
-    """Return a multi-layer perceptron as for tables."""
+    """Return a multi-layer perceptron for tables."""
     return nn.Sequential(
         nn.Linear(12, 64),
         nn.BatchNorm1d(64),
@@ -87,7 +87,7 @@ def rows_of_a_table(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 class MatrixFactorization(nn.Module):
-    """Factors of users and of things, with a bias each: what a recommender begins with."""
+    """Factors and biases of users and items: a basic recommender."""
 
     def __init__(self, users: int = 200, things: int = 120, width: int = 16) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class MatrixFactorization(nn.Module):
             nn.init.normal_(table_.weight, std=0.1)
 
     def forward(self, pairs: Tensor) -> Tensor:
-        """Map pairs (B, 2) of user and thing to a rating each (B, 1)."""
+        """Map pairs (B, 2) of user and item to a rating each (B, 1)."""
         user, thing = pairs[:, 0], pairs[:, 1]
         both = (self.user(user) * self.thing(thing)).sum(1, keepdim=True)
         rating: Tensor = both + self.user_bias(user) + self.thing_bias(thing)
@@ -105,7 +105,7 @@ class MatrixFactorization(nn.Module):
 
 
 def rated(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return pairs of user and thing, and ratings that a few tastes explain."""
+    """Return pairs of user and item, and ratings that a few tastes explain."""
     tastes = torch.Generator().manual_seed(7)
     users, things = torch.randn(200, 3, generator=tastes), torch.randn(120, 3, generator=tastes)
     pairs = torch.stack([torch.randint(0, 200, (rows,), generator=source), torch.randint(0, 120, (rows,), generator=source)], 1)
@@ -114,7 +114,7 @@ def rated(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 class ResidualRegression(nn.Module):
-    """A deep regression without any normalisation: linear layers, each added to what came in."""
+    """A deep regression without any normalisation: linear layers with residual connections."""
 
     def __init__(self, width: int = 48, depth: int = 6) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class ResidualRegression(nn.Module):
 
 
 class Bandit(nn.Module):
-    """A policy that learns from rewards alone, with their running average as baseline."""
+    """A policy that learns from rewards alone, with their running average as the baseline."""
 
     best: Tensor
     baseline: Tensor
@@ -143,7 +143,7 @@ class Bandit(nn.Module):
         self.register_buffer("baseline", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the loss of the policy gradient for situations (B, 12); its size says nothing of how well it does."""
+        """Return the policy-gradient loss for situations (B, 12); its size does not show performance."""
         choice = torch.distributions.Categorical(logits=self.policy(x))
         action = choice.sample()
         reward = (torch.argmax(x @ self.best, 1) == action).float()
@@ -165,7 +165,7 @@ def policy_loss(model: Any, batch: Batch) -> Tensor:
 
 
 class TripletEncoder(nn.Module):
-    """Puts rows of a table near to those of their kind, by triplets."""
+    """Embeds rows of a table close to those of their kind, by triplets."""
 
     def __init__(self) -> None:
         super().__init__()

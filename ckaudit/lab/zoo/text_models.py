@@ -1,4 +1,4 @@
-"""Models of text that come from transformers, built from small configurations."""
+"""Models of text from transformers, with small configurations."""
 
 from typing import Any
 
@@ -29,13 +29,13 @@ SIZES = {
 
 
 def next_tokens(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return rows whose next token is to be predicted."""
+    """Return rows for predicting the next token."""
     tokens = chain(source, rows, LENGTH)
     return {"input_ids": tokens, "labels": tokens}
 
 
 def masked_tokens(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return rows in which some tokens are masked and to be found; the ends of some are padding."""
+    """Return rows with some masked tokens to be predicted; the ends of some are padding."""
     tokens = topics(source, rows, LENGTH)
     lengths = torch.randint(LENGTH // 2, LENGTH + 1, (rows, 1), generator=source)
     kept = torch.arange(LENGTH) < lengths
@@ -46,7 +46,7 @@ def masked_tokens(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 def translations(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return rows to be put into another alphabet, word by word."""
+    """Return rows to be translated into another alphabet, word by word."""
     tokens = chain(source, rows, LENGTH // 2)
     alphabet = FIRST + torch.randperm(WORDS - FIRST, generator=torch.Generator().manual_seed(9))
     labels = torch.cat([alphabet[tokens - FIRST], torch.full((rows, 1), END)], 1)
@@ -79,7 +79,7 @@ def llama() -> nn.Module:
 
 
 def bert() -> nn.Module:
-    """Return a small BERT that finds masked words."""
+    """Return a small BERT that predicts masked words."""
     from transformers import BertConfig, BertForMaskedLM
 
     return BertForMaskedLM(
@@ -155,7 +155,7 @@ def mixtral() -> nn.Module:
 
 
 def gemma() -> nn.Module:
-    """Return a small Gemma 3, of which most layers see a window alone."""
+    """Return a small Gemma 3, in which most layers attend to a window only."""
     from transformers import Gemma3ForCausalLM, Gemma3TextConfig
 
     sizes = SIZES | {"num_hidden_layers": 3}
@@ -163,14 +163,14 @@ def gemma() -> nn.Module:
 
 
 def electra() -> nn.Module:
-    """Return a small ELECTRA that finds masked words."""
+    """Return a small ELECTRA that predicts masked words."""
     from transformers import ElectraConfig, ElectraForMaskedLM
 
     return ElectraForMaskedLM(ElectraConfig(**SIZES, embedding_size=32, pad_token_id=PAD))
 
 
 def deberta() -> nn.Module:
-    """Return a small DeBERTa, whose attention knows where tokens stand by a part of its own."""
+    """Return a small DeBERTa, whose attention has a separate term for positions."""
     from transformers import DebertaV2Config, DebertaV2ForMaskedLM
 
     sides = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "position_buckets": 16}
@@ -185,21 +185,21 @@ def qwen3() -> nn.Module:
 
 
 def phi() -> nn.Module:
-    """Return a small Phi, whose attention and MLP read the same norm, and whose queries are turned in part."""
+    """Return a small Phi, whose attention and MLP share a norm, and whose queries are partly rotated."""
     from transformers import PhiConfig, PhiForCausalLM
 
     return PhiForCausalLM(PhiConfig(**SIZES, partial_rotary_factor=0.5, **SPECIAL))
 
 
 def gpt_neox() -> nn.Module:
-    """Return a small GPT-NeoX, with attention and MLP side by side."""
+    """Return a small GPT-NeoX, with attention and MLP in parallel."""
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
     return GPTNeoXForCausalLM(GPTNeoXConfig(**SIZES, use_parallel_residual=True, **SPECIAL))
 
 
 def opt() -> nn.Module:
-    """Return a small OPT, with ReLU and positions that are learnt."""
+    """Return a small OPT, with ReLU and learnt positions."""
     from transformers import OPTConfig, OPTForCausalLM
 
     return OPTForCausalLM(
@@ -217,7 +217,7 @@ def opt() -> nn.Module:
 
 
 def roberta() -> nn.Module:
-    """Return a small RoBERTa that finds masked words."""
+    """Return a small RoBERTa that predicts masked words."""
     from transformers import RobertaConfig, RobertaForMaskedLM
 
     sizes = SIZES | {"max_position_embeddings": LENGTH + 2}
@@ -225,12 +225,12 @@ def roberta() -> nn.Module:
 
 
 class LoraLinear(nn.Module):
-    """A frozen linear layer, and beside it a product of two thin matrices that is trained.
+    """A frozen linear layer, with a trained product of two low-rank matrices in parallel.
 
     Args:
         base: The layer; a `Conv1D` of transformers.
-        rank: Width of the thin matrices.
-        alpha: Times `1 / rank`: how much their product counts.
+        rank: Rank of the matrices.
+        alpha: Weight of their product, times `1 / rank`.
     """
 
     def __init__(self, base: Any, *, rank: int = 8, alpha: float = 16.0) -> None:
@@ -253,7 +253,7 @@ def frozen_gpt2() -> Any:
 
 
 def lora() -> nn.Module:
-    """Return a GPT-2 that knows one language, with matrices beside its own that are to learn another."""
+    """Return a GPT-2 that knows one language, with low-rank matrices that are to learn another."""
     model = frozen_gpt2()
     for block in model.transformer.h:
         block.attn.c_attn = LoraLinear(block.attn.c_attn)
@@ -262,10 +262,10 @@ def lora() -> nn.Module:
 
 
 class Adapter(nn.Module):
-    """A part that is frozen, and behind it a bottleneck that is trained (Houlsby et al. 2019, arXiv:1902.00751).
+    """A frozen module, followed by a trained bottleneck (Houlsby et al. 2019, arXiv:1902.00751).
 
     Args:
-        base: The part.
+        base: The module.
         width: Width of its output.
         narrow: Width of the bottleneck.
     """
@@ -283,7 +283,7 @@ class Adapter(nn.Module):
 
 
 def adapters() -> nn.Module:
-    """Return a GPT-2 that knows one language, with bottlenecks behind attention and MLP that are to learn another."""
+    """Return a GPT-2 that knows one language, with bottlenecks after attention and MLP that are to learn another."""
     model = frozen_gpt2()
     for block in model.transformer.h:
         block.attn.c_proj, block.mlp.c_proj = Adapter(block.attn.c_proj, 64), Adapter(block.mlp.c_proj, 64)
@@ -296,7 +296,7 @@ def dialogues(source: torch.Generator, rows: int) -> dict[str, Tensor]:
 
 
 def preference_rows(source: torch.Generator, rows: int) -> dict[str, Tensor]:
-    """Return questions, an answer to each in its own language, which is preferred, and one in another."""
+    """Return questions, a preferred answer to each in its own language, and one in another."""
     tokens = chain(source, rows, LENGTH - 2)
     asked, answered = tokens[:, :ASKED], tokens[:, ASKED:]
     rejected = chain(source, rows, answered.shape[1], shift=1)

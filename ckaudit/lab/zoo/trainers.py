@@ -1,4 +1,4 @@
-"""Ways in which users train with a recorder: a loop of their own, Accelerate, Lightning, the trainers of transformers and TRL."""
+"""The ways in which users train with a recorder: their own loop, Accelerate, Lightning, the trainers of transformers and TRL."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -25,7 +25,7 @@ def train(recipe: Recipe, folder: Path, seed: int, *, data_seed: int | None = No
     Args:
         recipe: The training.
         folder: The run folder.
-        seed: The seed of the model; of data and order too, where they have none of their own.
+        seed: The seed of the model, and of data and order if they have none of their own.
         data_seed: The seed of the rows.
         order_seed: The seed of the order of batches.
     """
@@ -49,7 +49,7 @@ def train(recipe: Recipe, folder: Path, seed: int, *, data_seed: int | None = No
 
 
 def _patch_updates(recipe: Recipe, optimizer: Optimizer) -> Optimizer:
-    """Make an optimizer leave out the steps that the recipe leaves out; for trainers that call it themselves."""
+    """Make an optimizer skip the steps that the recipe skips, for trainers that call it themselves."""
     if recipe.updates is None:
         return optimizer
     taken, updates, count = optimizer.step, recipe.updates, 0
@@ -90,7 +90,7 @@ def _by_lightning(recipe: Recipe, materials: Materials) -> None:
 
 
 def _loaders(recipe: Recipe, materials: Materials) -> tuple[Any, Any]:
-    """Return the loader of the training, and that of the held-out rows; None where there are none."""
+    """Return the loader of the training, and that of the held-out rows; None if there are none."""
     from torch.utils.data import DataLoader, TensorDataset
 
     loader = DataLoader(
@@ -110,7 +110,7 @@ def _lightning_module(recipe: Recipe, materials: Materials) -> Any:
     names = list(materials.train)
 
     class Module(LightningModule):  # type: ignore[misc]
-        """The model, as its user would hand it to Lightning."""
+        """The model as a Lightning module."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -139,7 +139,7 @@ def _by_transformers(recipe: Recipe, materials: Materials) -> None:
     from ckaudit.recorder.huggingface import RecorderCallback
 
     class Step(TrainerCallback):  # type: ignore[misc]
-        """Hands each step to what is to go wrong."""
+        """Passes each step to the fault's hook."""
 
         def on_pre_optimizer_step(self, _args: Any, state: Any, _control: Any, **given: Any) -> None:
             if recipe.gradients:
@@ -169,7 +169,7 @@ def _listed(columns: Batch) -> list[dict[str, Tensor]]:
 
 
 def _of_trl(recipe: Recipe, model: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any], Callable[[Batch], Any], Any]:
-    """Return a trainer of TRL, its arguments, what makes its dataset of columns of tokens, and what else it is given."""
+    """Return a trainer of TRL, its arguments, the function that makes its dataset from columns of tokens, and other inputs."""
     import datasets
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -228,7 +228,7 @@ STOCK_SCHEDULES = {"constant": "constant_with_warmup", "cosine": "cosine", "line
 
 
 def _is_stock(recipe: Recipe) -> bool:
-    """Tell whether words for the Trainer say all of the optimizer and its schedule."""
+    """Tell whether the Trainer's names for optimizer and schedule are enough."""
     changed = (recipe.trained, recipe.rate, recipe.rate_of, recipe.updates)
     is_plain = changed == (None,) * 4 and recipe.horizon == 1.0
     return is_plain and recipe.optimizer in STOCK_OPTIMIZERS and recipe.schedule in STOCK_SCHEDULES

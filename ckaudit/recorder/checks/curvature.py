@@ -1,4 +1,4 @@
-"""Curvature of the loss: the trace of its Hessian, estimated from products with random vectors."""
+"""Curvature of the loss: the trace of its Hessian, estimated from Hessian-vector products with random vectors."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ckaudit.recorder.checks.side_effect_free import no_side_effects
 from ckaudit.recorder.stats.arrays import dense, flat
 
-ONCE_ONLY = "is not implemented"  # what torch says of the derivative of an operator that has only the first one
+ONCE_ONLY = "is not implemented"  # torch's error for an operator that has no second derivative
 REMEDY = (
     "an operator behind this loss, as fused attention, has no second derivative; give a function instead, as in "
     "measure_curvature(lambda: criterion(model(inputs), targets)), which computes attention in its plain form, or compute the "
@@ -25,7 +25,7 @@ class Curvature(Struct, frozen=True, kw_only=True):
 
     Attributes:
         trace: Mean over samples.
-        standard_error: Standard deviation of that mean; NaN of one sample.
+        standard_error: Standard error of that mean; NaN for one sample.
         samples: Random vectors used.
     """
 
@@ -39,14 +39,14 @@ def hessian_trace(loss: Tensor, parameters: Sequence[Tensor], *, samples: int, s
 
     $$\operatorname{tr} H \approx \tfrac1S \sum_s v_s^\top H v_s, \qquad v_s \in \{-1, 1\}^P$$
 
-    The vectors come from a generator of their own. One seed gives the same vectors at every step, so that a change of the
-    estimate is more of a change of the curvature. Gradients kept in `.grad` stay as they are.
+    The vectors come from a separate generator. One seed gives the same vectors at every step, so that more of a change in the
+    estimate comes from the curvature. Gradients in `.grad` do not change.
 
     Args:
-        loss: One element, with its graph.
-        parameters: What it is differentiated by; those it does not depend on add nothing.
+        loss: A scalar with its graph.
+        parameters: The parameters to differentiate by; those that the loss does not depend on add nothing.
         samples: Number of vectors.
-        seed: Of the generator.
+        seed: Seed of the generator.
 
     Raises:
         ValueError: If fewer than one sample is asked for.
@@ -65,7 +65,7 @@ def hessian_trace(loss: Tensor, parameters: Sequence[Tensor], *, samples: int, s
 def trace_of(
     model: nn.Module, loss: Tensor | Callable[[], Tensor], parameters: Sequence[Tensor], *, samples: int, seed: int
 ) -> Curvature:
-    """Return the trace for a loss that is there, or for one computed now: in evaluation mode, and unnoticed by the training."""
+    """Return the trace for a given loss, or for a loss computed now in evaluation mode without side effects on the training."""
     if isinstance(loss, Tensor):
         try:
             return hessian_trace(loss, parameters, samples=samples, seed=seed)
@@ -73,7 +73,7 @@ def trace_of(
             if ONCE_ONLY in str(error):
                 raise RuntimeError(REMEDY) from error
             raise
-    # Fused attention has no second derivative; its plain form has.
+    # Fused attention has no second derivative; its plain form does.
     with no_side_effects(model), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
         return hessian_trace(loss(), parameters, samples=samples, seed=seed)
 
@@ -89,7 +89,7 @@ def _sample(parameters: Sequence[Tensor], slopes: Sequence[Tensor], source: torc
 
 
 def _signs(like: Tensor, source: torch.Generator) -> Tensor:
-    """Return a random sign for every real number of a tensor: a complex element has two."""
+    """Return a random sign for each real number in a tensor: a complex element has two."""
     signs = torch.randint(0, 2, dense(like).shape, generator=source, dtype=torch.int8) * 2 - 1
     signs = signs.to(like.device, like.real.dtype)
     return torch.view_as_complex(signs) if like.is_complex() else signs

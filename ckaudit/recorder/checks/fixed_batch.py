@@ -1,4 +1,4 @@
-"""A pinned batch: the same examples shown to the model at every checkpoint, and their twin at other positions."""
+"""A pinned batch: examples shown to the model at every checkpoint, and the same tokens at shifted positions."""
 
 import math
 from inspect import signature
@@ -50,15 +50,15 @@ class ProbeReading(Struct, frozen=True, kw_only=True):
 
 
 class FixedBatch:
-    """Shows one batch to a model again and again, without gradients, in evaluation mode, and leaves no trace in it.
+    """Evaluates a model on one batch repeatedly, without gradients, in evaluation mode and without side effects.
 
     Args:
         batch: Inputs and targets; copied.
         loss: Returns the loss of a model on a batch.
-        shift: Positions by which the twin is moved, 0 for none. The last `shift` positions of the batch are cut off to make
+        shift: Positions by which the twin is shifted, 0 for no twin. The last `shift` positions of the batch are cut off to make
             room; batches that are not tokens (B, T) have no twin.
         held_out: Whether training never sees the batch; None: not known.
-        hookable: Whether the model may be hooked for its logits; else the loss is given a stand-in that hands them over.
+        hookable: Whether the model may be hooked for its logits; else the loss gets a wrapper that passes them on.
     """
 
     def __init__(self, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None = None, hookable: bool = True) -> None:
@@ -70,7 +70,7 @@ class FixedBatch:
         self._before: Tensor | None = None
 
     def read(self, model: nn.Module, name: str) -> ProbeReading:
-        """Return what the model says to the batch now, under `name`, and how far that is from what it said before."""
+        """Return the model's statistics on the batch under `name`, and their distance from those of the reading before."""
         loss, seen = self._evaluate(model, self.batch)
         reading = ProbeReading(probes={name: self._stats(loss, seen)}, scalars={"fixed_probe_loss": shorten(loss)})
         if seen is not None:
@@ -90,7 +90,7 @@ class FixedBatch:
     def _stats(self, loss: float, seen: NextTokenStats | None) -> ProbeStats:
         return ProbeStats(
             loss=shortest(loss),
-            perplexity=shortest(math.exp(loss) if loss < 700 else math.inf if loss > 0 else math.nan),  # a double's end
+            perplexity=shortest(math.exp(loss) if loss < 700 else math.inf if loss > 0 else math.nan),  # exp overflows a double
             entropy=UNSET if seen is None else shortest(seen.entropy),
             held_out=UNSET if self._held_out is None else self._held_out,
             hash=UNSET if self.hash is None else self.hash,
@@ -111,7 +111,7 @@ class FixedBatch:
 
 
 def scored_positions(logits: Tensor, batch: Any) -> Tensor | None:
-    """Return which positions of the logits have a target that is not ignored; None where targets do not tell."""
+    """Return which positions of the logits have a target that is not ignored; None if the targets do not show it."""
     targets = inputs_and_targets(batch)[1]
     if targets is None or targets.shape != logits.shape[:-1] or targets.is_floating_point():
         return None
@@ -119,22 +119,22 @@ def scored_positions(logits: Tensor, batch: Any) -> Tensor | None:
     return tensor
 
 
-# What a model expects of the next token: entropy, mass of the likeliest, and how far two expectations are apart.
+# Statistics of next-token distributions: entropy, mass of the likeliest tokens, and divergence between two distributions.
 def next_token_stats(
     logits: Tensor, counted: Tensor | None = None, *, top: int = TOP, positions: int = POSITIONS
 ) -> NextTokenStats | None:
-    r"""Return what logits say of the next token.
+    r"""Return the statistics of the next-token distributions that logits give.
 
     $$H = -\tfrac1N \sum_n \sum_v p_{nv} \log p_{nv}, \qquad m = \tfrac{100}{N} \sum_n \sum_{v \in \mathrm{top}_k(n)} p_{nv}$$
 
     Args:
         logits: Shape (..., V).
         counted: Which positions count, shape (...); default: all.
-        top: How many of the likeliest tokens make the mass (catalogue M24 leaves k open; 10 is the field's usual choice).
-        positions: Most positions whose log-probabilities are kept, evenly strided.
+        top: Number of likeliest tokens in the mass (catalogue M24 leaves k open; 10 is the field's usual choice).
+        positions: Maximum number of positions whose log-probabilities are kept, evenly strided.
 
     Returns:
-        Entropy, mass and log-probabilities; None where no position counts.
+        Entropy, mass and log-probabilities; None if no position counts.
     """
     rows = logits.detach().reshape(-1, logits.shape[-1])
     places = torch.arange(len(rows)) if counted is None else counted.reshape(-1).nonzero()[:, 0]
@@ -142,7 +142,7 @@ def next_token_stats(
     if not rows.numel() or not len(places):
         return None
     entropy, mass = 0.0, 0.0
-    # A copy of all logits of a large vocabulary might be one too many.
+    # A copy of all logits of a large vocabulary might not fit into memory.
     for part in torch.split(places, max(1, AT_ONCE // rows.shape[1])):
         logs = rows[part].float().log_softmax(-1)
         shares = logs.exp()
@@ -154,7 +154,7 @@ def next_token_stats(
 
 
 def divergence(now: Tensor, before: Tensor) -> float | None:
-    r"""Return how far the distributions of now are from those before, mean over positions, in nats (M25).
+    r"""Return the KL divergence of the current distributions from earlier ones, mean over positions, in nats (M25).
 
     $$D = \tfrac1P \sum_n \sum_v p_{nv} (\log p_{nv} - \log q_{nv})$$
 
@@ -163,7 +163,7 @@ def divergence(now: Tensor, before: Tensor) -> float | None:
         before: Log-probabilities $\log q$, shape (P, V).
 
     Returns:
-        The divergence, infinite where something impossible became possible; None where the shapes differ.
+        The divergence; infinite if a token of probability 0 became possible; None if the shapes differ.
     """
     if now.shape != before.shape:
         return None
@@ -172,7 +172,8 @@ def divergence(now: Tensor, before: Tensor) -> float | None:
     return float(terms.where(shares > 0, 0.0).sum()) / now.shape[0]
 
 
-# The twin of a batch: the same tokens at other positions, to tell what a model knows by content from what by place.
+# The twin of a batch: the same tokens at other positions. It separates what a model knows by content from what it knows by
+# position.
 def room_for(batch: Any, shift: int) -> int:
     """Return the number of positions that a batch of tokens (B, T) can be shifted by: at most a quarter of T; 0 for others."""
     inputs = inputs_and_targets(batch)[0]
@@ -182,9 +183,9 @@ def room_for(batch: Any, shift: int) -> int:
 
 
 def shorten_batch(batch: Any, shift: int) -> Any:
-    """Return the batch without its last `shift` positions, so that the twin is no longer than what the model knows.
+    """Return the batch without its last `shift` positions, so that the twin is not longer than the model's context.
 
-    The label of the first token is ignored in a mapping: nothing predicts it, except in the twin.
+    In a mapping, the label of the first token is ignored: only the twin has a token before it.
     """
     length = _tokens(batch).shape[1] - shift
 
@@ -202,8 +203,8 @@ def shorten_batch(batch: Any, shift: int) -> Any:
 def shifted_twin(batch: Any, shift: int, model: nn.Module) -> tuple[Any, ShiftMethod]:
     """Return the same tokens `shift` positions later, and how that was done.
 
-    A model that takes `position_ids`, and a mapping to hold them, are given later ones. Otherwise `shift` copies of the
-    first token stand before each sequence, whose targets are ignored.
+    If the model takes `position_ids` and the batch is a mapping, the mapping gets shifted ones. Otherwise `shift` copies of the
+    first token, with ignored targets, are put before each sequence.
     """
     if hasattr(batch, "get") and "position_ids" in signature(model.forward).parameters:
         inputs = _tokens(batch)
@@ -229,5 +230,5 @@ def _tokens(batch: Any) -> Tensor:
 
 
 def _follows(part: Tensor, batch: Any) -> bool:
-    """Return whether a tensor has a value for every token of the inputs."""
+    """Return whether a tensor has one value for each token of the inputs."""
     return part.shape == _tokens(batch).shape

@@ -16,11 +16,11 @@ from ckaudit.recorder.stats.arrays import dense
 
 EPSILON = torch.finfo(torch.float64).eps
 
-STEP = EPSILON ** (1 / 3)  # where rounding and the third derivative err about alike; Press et al. 2007, section 5.7
+STEP = EPSILON ** (1 / 3)  # rounding and the third derivative give about the same error; Press et al. 2007, section 5.7
 
 PER_TENSOR = 4
 
-LIMIT = 1e-4  # a true gradient in float64 agrees to 1e-7 and better, a wrong one rarely to one digit
+LIMIT = 1e-4  # a correct gradient in float64 agrees to 1e-7 and better, a wrong one rarely to one digit
 
 NARROW = frozenset({torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex32})
 
@@ -28,10 +28,10 @@ CASTS = frozenset({Tensor.float, Tensor.half, Tensor.bfloat16})
 
 
 class Float64Evaluation(TorchFunctionMode):
-    """Torch mode in which every request for a narrower floating type becomes one for float64.
+    """Torch mode that replaces every narrower floating-point dtype that is asked for by float64.
 
-    Norms, softmax and losses of language models are written to compute in float32 whatever they are given; differences
-    with a step of 1e-5 would drown in its rounding. Autocast leaves float64 alone by itself.
+    Norms, softmax and losses of language models often compute in float32 whatever their inputs are. Differences with a step of
+    1e-5 would disappear in its rounding. Autocast does not touch float64.
     """
 
     def __torch_function__(
@@ -41,7 +41,7 @@ class Float64Evaluation(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Run a function of torch with its types widened."""
+        """Run a function of torch with its dtypes widened."""
         if function in CASTS:
             return Tensor.double(args[0])
         named = {name: _wide(value) for name, value in (kwargs or {}).items()}
@@ -49,13 +49,13 @@ class Float64Evaluation(TorchFunctionMode):
 
 
 class GradientCheck(Struct, frozen=True, kw_only=True):
-    """How far the gradients of a backward pass are from the slopes of the loss.
+    """Difference between the gradients of a backward pass and the numerical slopes of the loss.
 
     Attributes:
         errors: Largest relative error among the sampled elements of each tensor.
-        worst_tensor: Where it is largest, within 1 %; the last of equals, because what comes before a fault is as wrong as what
-            is next to it. None where no difference is beyond rounding.
-        worst_error: How large, 0 to 2; NaN where a gradient is.
+        worst_tensor: Tensor with the largest error, within 1 %. Of equal errors the last counts, because a fault makes all
+            earlier gradients as wrong. None if no difference exceeds rounding.
+        worst_error: Its error, 0 to 2; NaN if a gradient is NaN.
         limit: The largest error that passes.
         elements: Elements compared.
     """
@@ -84,25 +84,25 @@ def check_gradients(
 
     $$e = \frac{\max(0, |g - d| - r)}{\max(|g|, |d|)}, \qquad d = \frac{L(w + h) - L(w - h)}{2h}$$
 
-    where r is the rounding of d. The copy runs in evaluation mode, so that the loss is the same function twice. Of each
-    tensor the element with the largest gradient is taken, and others evenly strided from a random start. Where the loss
-    has a kink within h, a smaller h passes it by: the smaller of two errors counts.
+    where r is the rounding of d. The copy runs in evaluation mode, so that both losses come from the same function. Of each
+    tensor the element with the largest gradient is compared, and others, evenly strided from a random start. A smaller h avoids a
+    kink of the loss within h: the smaller of two errors counts.
 
     Args:
-        model: The model; untouched.
+        model: The model; it is not changed.
         batch: What the loss needs; floating tensors are turned to float64.
         loss: Returns the loss of a model on a batch.
-        per_tensor: Elements of each tensor; every one costs two to four forward passes.
-        seed: Of the generator that chooses the elements.
+        per_tensor: Elements compared of each tensor; each costs two to four forward passes.
+        seed: Seed of the generator that chooses the elements.
         limit: The largest error that passes.
 
     Raises:
-        TypeError: If the loss comes out in less than float64.
+        TypeError: If the loss is narrower than float64.
     """
-    with no_side_effects(model), Float64Evaluation():  # the copy draws from the same generators
+    with no_side_effects(model), Float64Evaluation():  # the copy uses the same random generators
         twin = deepcopy(model).double()
         for tensor in (*twin.parameters(), *twin.buffers()):
-            tensor.data = _in_double(tensor.data)  # what `double` leaves as it is: complex numbers
+            tensor.data = _in_double(tensor.data)  # `double` does not convert complex numbers
         shown = with_changed_batch(batch, lambda part, _: _in_double(part))
         return _compare(twin, lambda: loss(twin, shown), per_tensor, torch.Generator().manual_seed(seed), limit)
 
@@ -120,7 +120,7 @@ def _compare(
     elements = 0
     with torch.no_grad():
         for (name, parameter), gradient in zip(named.items(), gradients, strict=True):
-            values = dense(parameter)  # the same memory
+            values = dense(parameter)  # shares memory with the parameter
             slopes = torch.zeros_like(values) if gradient is None else dense(gradient)
             sampled = [_error(values, slopes, place, loss, limit) for place in _places(slopes, per_tensor, source)]
             errors[name], elements = _worst(sampled), elements + len(sampled)
@@ -130,7 +130,7 @@ def _compare(
 
 
 def _furthest(errors: Mapping[str, float], *, alike: float = 0.99) -> str | None:
-    """Return the last tensor whose error is about the largest, None where all are 0; NaN is larger than any number."""
+    """Return the last tensor whose error is close to the largest, None if all are 0; NaN is larger than any number."""
     largest = _worst(list(errors.values()))
     if largest == 0:
         return None
@@ -138,7 +138,7 @@ def _furthest(errors: Mapping[str, float], *, alike: float = 0.99) -> str | None
 
 
 def _error(parameter: Tensor, slopes: Tensor, place: int, loss: Callable[[], Tensor], limit: float) -> float:
-    """Return the relative error of one element, the smaller of two where the first does not pass."""
+    """Return the relative error of one element; if it is above the limit, the smaller of the errors for two steps h."""
     index = tuple(int(place_in_dim) for place_in_dim in np.unravel_index(place, parameter.shape))
     first = _error_at(parameter, index, float(slopes[index]), loss, STEP)
     return min(first, _error_at(parameter, index, float(slopes[index]), loss, STEP / 8)) if first > limit else first
@@ -174,7 +174,7 @@ def _worst(errors: list[float]) -> float:
     return math.nan if any(map(math.isnan, errors)) else max(errors, default=0.0)
 
 
-# A place where a model that casts to half or single precision computes in double all the same.
+# Context in which a model that casts to half or single precision still computes in double precision.
 def _wide(value: Any) -> Any:
     if isinstance(value, torch.dtype) and value in NARROW:
         return torch.complex128 if value.is_complex else torch.float64
@@ -182,7 +182,7 @@ def _wide(value: Any) -> Any:
 
 
 def _in_double(tensor: Tensor) -> Tensor:
-    """Return a tensor in double precision; one of whole numbers is returned itself."""
+    """Return a tensor in double precision; a tensor of integers is returned unchanged."""
     if tensor.is_complex():
         return tensor.to(torch.complex128)
     return tensor.double() if tensor.is_floating_point() else tensor

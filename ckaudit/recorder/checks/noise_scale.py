@@ -1,4 +1,4 @@
-"""Gradient noise scale: how many examples the noise of the gradient is worth, from parts of the batch of each update."""
+"""Gradient noise scale, in examples, estimated from parts of each update's batch."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,16 +13,16 @@ from ckaudit.recorder.hooks.hook import after_backward
 from ckaudit.recorder.stats.arrays import flat, real_shape
 from ckaudit.recorder.stats.float32_rounding import shorten
 
-MAX_ELEMENTS = 2**22  # elements of the gradient looked at: 16 MiB of copies
-SMOOTHING = 0.95  # per update; McCandlish et al. smooth too, and leave the constant open
-MIN_UPDATES = 10  # updates before the ratio of two averages means anything
+MAX_ELEMENTS = 2**22  # elements of the gradient sampled: 16 MiB of copies
+SMOOTHING = 0.95  # per update; McCandlish et al. smooth too, without giving a constant
+MIN_UPDATES = 10  # updates before the ratio of two averages is meaningful
 
 
 class NoiseParts(Struct, frozen=True):
-    """Both parts of the noise scale, each a mean over updates that weights the latest most.
+    """Both parts of the noise scale, each an exponential moving average over updates.
 
     Attributes:
-        trace: Of the covariance of the gradient of one example.
+        trace: Trace of the covariance of one example's gradient.
         signal: Squared norm of the mean gradient.
     """
 
@@ -30,7 +30,7 @@ class NoiseParts(Struct, frozen=True):
     signal: float
 
     def values(self) -> dict[str, float]:
-        """Return them by catalogue name; with the scale in examples, unless the noise hides the gradient altogether."""
+        """Return both by catalogue name, with the noise scale in examples unless the noise hides the gradient."""
         parts = {"grad_noise_trace": shorten(self.trace), "grad_noise_signal": shorten(self.signal)}
         return parts | ({"grad_noise_scale": shorten(self.trace / self.signal)} if self.signal > 0 else {})
 
@@ -38,15 +38,15 @@ class NoiseParts(Struct, frozen=True):
 class NoiseScale:
     r"""Estimates $B = \operatorname{tr}\Sigma / |G|^2$ (McCandlish et al. 2018, equation 2.9 and appendix A.1).
 
-    Call `add` after each backward pass of an update and `estimate` once it is done. Accumulated gradients show the share of
-    each micro-batch by what they grew. Numerator and denominator are unbiased at every update and are smoothed apart, for
-    the mean of a ratio is not the ratio of means. A factor on all losses, such as 1 over their number, changes nothing.
-    Or call `compare` once an update, where the part is the batch of one rank.
+    Call `add` after each backward pass of an update and `estimate` once it is done. The growth of the accumulated gradients is
+    the contribution of each micro-batch. Numerator and denominator are unbiased at every update and are smoothed separately,
+    because the mean of a ratio is not the ratio of means. A factor on all losses, such as 1 over their number, changes nothing.
+    If the part is the batch of one rank, call `compare` once per update instead.
 
-    Of a large model every k-th element is looked at, the same k everywhere, and counts k times.
+    Of a large model every k-th element is sampled, with the same k for all tensors, and counts k times.
 
     Attributes:
-        sizes: Examples in each micro-batch of the update under way; empty: nothing waits to be settled.
+        sizes: Examples in each micro-batch of the current update; empty between updates.
     """
 
     def __init__(self, *, max_elements: int = MAX_ELEMENTS, smoothing: float = SMOOTHING, fewest: int = MIN_UPDATES) -> None:
@@ -58,12 +58,12 @@ class NoiseScale:
         self._noise, self._signal, self._updates = 0.0, 0.0, 0
 
     def add(self, gradients: Mapping[str, Tensor], examples: float, *, scale: float = 1.0) -> None:
-        """Look at the gradients as one more micro-batch left them.
+        """Read the gradients after one more micro-batch.
 
         Args:
-            gradients: All gradients there are, accumulated since they were last zero.
+            gradients: All gradients, accumulated since they were last zero.
             examples: Examples in the micro-batch.
-            scale: Loss scale that still lies on them.
+            scale: Loss scale that the gradients still contain.
         """
         self._stride = self._stride or common_stride(gradients.values(), self._most)
         now = {name: flat(gradient)[:: self._stride] / scale for name, gradient in gradients.items()}
@@ -73,7 +73,7 @@ class NoiseScale:
         self._before = now
 
     def estimate(self) -> NoiseParts | None:
-        """Finish an update, and return what is known of the noise so far; None before enough updates."""
+        """Finish an update, and return the noise estimate so far; None before enough updates."""
         squares, sizes, total = self._squares, self.sizes, self._stride * square(list(self._before.values()))
         self._squares, self.sizes, self._before = [], [], {}
         if len(squares) > 1 and math.isfinite(total) and all(map(math.isfinite, squares)):
@@ -81,7 +81,7 @@ class NoiseScale:
         return None if len(squares) < 2 else self._known()
 
     def compare(self, part: float, whole: float, *, small: float, big: float) -> NoiseParts | None:
-        """Finish an update of whose batch one part was seen alone, and return what `estimate` does.
+        """Finish an update for which the gradient of one part of the batch is known, and return what `estimate` does.
 
         Args:
             part: Squared norm of the mean gradient of the part.
@@ -101,22 +101,22 @@ class NoiseScale:
     def _known(self) -> NoiseParts | None:
         if self._updates < self._fewest:
             return None
-        seen = 1 - self._smoothing**self._updates  # the averages began at 0
+        seen = 1 - self._smoothing**self._updates  # corrects the averages, which started at 0
         return NoiseParts(self._noise / seen, self._signal / seen)
 
 
 def noise_and_signal(squares: Sequence[float], sizes: Sequence[float], total: float) -> tuple[float, float]:
-    """Return what `unbiased` does, from n micro-batches of b examples (their harmonic mean) and their sum.
+    """Return what `unbiased` does, from n micro-batches and their sum; b is the harmonic mean of their sizes.
 
     Args:
-        squares: Squared norm of what each micro-batch added to the gradient.
+        squares: Squared norm of each micro-batch's contribution to the gradient.
         sizes: Examples in each.
         total: Squared norm of the sum of all.
     """
     count = len(squares)
     small = count / sum(1 / size for size in sizes)
     big = small * count
-    # Each added its n-th part of the gradient; alone it would have been n times as long.
+    # Each contribution is an n-th of its micro-batch's own gradient.
     return unbiased(count * sum(squares), total, small=small, big=big)
 
 
@@ -136,10 +136,10 @@ def unbiased(part: float, whole: float, *, small: float, big: float) -> tuple[fl
 
 
 def common_stride(gradients: Iterable[Tensor], max_elements: int) -> int:
-    """Return every how many elements all gradients are looked at, so that about `max_elements` are."""
+    """Return the stride that samples about `max_elements` elements of all gradients."""
     shapes = [real_shape(gradient) for gradient in gradients]
     stride = max(1, -(-sum(map(math.prod, shapes)) // max_elements))
-    # A factor shared with a row would look at the same few columns of it all the time.
+    # A common factor with the row length would always sample the same few columns.
     while stride > 1 and any(shape and math.gcd(stride, shape[-1]) > 1 for shape in shapes):
         stride += 1
     return stride
@@ -154,7 +154,7 @@ def square(parts: Sequence[Tensor]) -> float:
     return math.fsum(float(whole.dot(whole)) for whole in wholes)
 
 
-# A part of the batch is that of one rank: its own gradient before those of other ranks are averaged in, and their mean after it.
+# The part of a batch may be that of one rank: its own gradient before averaging, and the mean after it.
 class GradientPair(Struct, frozen=True):
     """Squared norms of one update's gradients.
 
@@ -168,16 +168,16 @@ class GradientPair(Struct, frozen=True):
 
 
 class RankNoise:
-    """Looks at every gradient twice in one step: when autograd has accumulated it, and when the backward pass has ended.
+    """Reads every gradient twice in one step: when autograd has accumulated it, and when the backward pass has ended.
 
-    Autograd calls the hooks of a parameter before `DistributedDataParallel` takes the gradient to average it, and ends the
-    backward pass after all averages are there. Nothing is exchanged beyond that: one rank's gradient is an unbiased sample
-    of what a batch of its size gives, so that the others need not be asked. Of several backward passes the last counts.
+    Autograd calls the hooks of a parameter before `DistributedDataParallel` averages its gradient, and ends the backward pass
+    after all averages are there. Nothing else is exchanged: one rank's gradient is an unbiased sample for its batch size, so the
+    other ranks are not needed. Of several backward passes the last counts.
 
     Args:
-        parameters: The parameters; hooked from `watch` to `take`.
+        parameters: The parameters; they have hooks between `watch` and `take`.
         guard: Keeps failures away from the backward pass.
-        most: Elements looked at; of more, every k-th, which counts k times.
+        max_elements: Elements sampled; of a larger gradient every k-th, which counts k times.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter], guard: Guard, *, max_elements: int = MAX_ELEMENTS) -> None:
@@ -190,18 +190,18 @@ class RankNoise:
         self._handles: list[Any] = []
 
     def watch(self) -> None:
-        """Look at the backward passes from now on."""
+        """Read the backward passes from now on."""
         if not self._handles:
-            parameters: list[Any] = [*self._parameters.values()]  # torch gives the method no types
+            parameters: list[Any] = [*self._parameters.values()]  # torch does not annotate the method
             self._handles = [parameter.register_post_accumulate_grad_hook(self._accumulated) for parameter in parameters]
 
     def take(self) -> GradientPair | None:
-        """Stop looking, and return what was seen; None where no backward pass was, or none that averaged."""
+        """Stop reading, and return both norms; None if there was no backward pass or gradients were not averaged."""
         for handle in self._handles:
             handle.remove()
         own, mean = _sum(self._own.values()), _sum(self._mean)
         self._handles, self._own, self._mean, self._is_waiting = [], {}, [], False
-        # Equal to the last bit, they were not averaged.
+        # If both are equal to the last bit, the gradients were not averaged.
         return GradientPair(own, mean) if own is not None and mean is not None and own != mean else None
 
     def _accumulated(self, parameter: nn.Parameter) -> None:
@@ -220,7 +220,7 @@ class RankNoise:
         if parameter.grad is None:
             raise RuntimeError("a gradient is gone")
         values = flat(parameter.grad)[:: self._stride].double()
-        square: Tensor = self._stride * values.dot(values)  # stays where it is: fetching each would make an accelerator wait
+        square: Tensor = self._stride * values.dot(values)  # stays on the device: fetching each would make an accelerator wait
         return square
 
 

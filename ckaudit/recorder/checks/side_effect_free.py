@@ -17,16 +17,16 @@ LossOf = Callable[[nn.Module, Any], Tensor]
 
 @contextmanager
 def no_side_effects(model: nn.Module) -> Iterator[None]:
-    """Run the body in evaluation mode; afterwards modes, buffers and the state of every random generator are as before.
+    """Run the body in evaluation mode; then restore modes, buffers and the state of every random generator.
 
-    What the recorder's own hooks would see is not the training's, so they are paused.
+    The recorder's own hooks are paused, because these passes are not part of the training.
 
     Modes are set directly: an overridden `train` may do more, such as merging low-rank weights, which rounds them.
     """
     modes = [(module, module.training) for module in model.modules()]
     for module, _ in modes:
         module.training = False
-    # Autocast keeps casts of weights: one from before the update would be read here, one from here be used by the training.
+    # Autocast caches cast weights: a cast from before the update would be read here, and one from here by the training.
     caching = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
@@ -68,9 +68,9 @@ def _same_buffers(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(version_and_copy[1])
 
 
-# The loss of a model on a batch that it is shown outside the training.
+# The loss of a model on a batch from outside the training.
 class OutputCapture:
-    """Wrapper of a model that cannot be hooked: its outputs are handed to `see`.
+    """Wrapper of a model that cannot be hooked; it passes each output to `see`.
 
     Args:
         model: The model.
@@ -91,10 +91,10 @@ class OutputCapture:
 
 
 def own_loss(model: nn.Module, batch: Any) -> Tensor:
-    """Return the loss that a model puts out itself, or the cross entropy of its logits.
+    """Return the loss that a model returns itself, or the cross entropy of its logits.
 
     Args:
-        model: Takes the keywords of a mapping and puts out its `loss`; or takes inputs and puts out logits (..., V).
+        model: Takes the keywords of a mapping and returns a `loss`; or takes inputs and returns logits (..., V).
         batch: A mapping, or a pair of inputs and targets (...).
 
     Raises:
@@ -114,7 +114,7 @@ def own_loss(model: nn.Module, batch: Any) -> Tensor:
 
 
 def with_changed_batch(batch: Any, change: Callable[[Tensor, str | int], Tensor]) -> Any:
-    """Return a batch of the same form with every tensor replaced by `change(tensor, name or place)`."""
+    """Return a batch of the same structure with every tensor replaced by `change(tensor, name or index)`."""
     if isinstance(batch, Tensor):
         return change(batch, 0)
     if isinstance(batch, tuple | list):
@@ -125,7 +125,7 @@ def with_changed_batch(batch: Any, change: Callable[[Tensor, str | int], Tensor]
 
 
 def logits_of(output: Any) -> Tensor | None:
-    """Return the logits among what a model puts out, shape (..., V); None where there are none."""
+    """Return the logits in a model's output, shape (..., V); None if there are none."""
     if hasattr(output, "get"):
         output = output.get("logits")
     parts = output if isinstance(output, tuple | list) else (output,)

@@ -1,1 +1,1 @@
-"""Several ranks: access to whole tensors, and what each rank contributes."""
+"""Several ranks: access to whole tensors, and the facts that each rank records."""

@@ -1,4 +1,4 @@
-"""The recorder of every rank but the first: it writes what only that rank knows, its times and hashes of batch and weights."""
+"""The recorder of every rank but the first: it writes that rank's step times and its hashes of batch and weights."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -35,9 +35,9 @@ class RankNotes:
     """Writes the facts of one rank.
 
     Args:
-        rank: Its number.
-        parameters: The parameters of its replica; those that it holds a part of are left out of the hash.
-        clock: What measures its steps.
+        rank: Number of the rank.
+        parameters: The parameters of its replica; sharded ones are left out of the hash.
+        clock: Measures its steps.
     """
 
     def __init__(self, rank: int, parameters: Mapping[str, Tensor], clock: StepClock) -> None:
@@ -46,7 +46,7 @@ class RankNotes:
         self._parameters = [local(tensor) for tensor in parameters.values() if _is_held_whole(tensor)]
 
     def checkpoint(self, step: int, session: int | None, data_hash: str | None) -> Checkpoint:
-        """Return the rank's own file of a step."""
+        """Return the rank's checkpoint file of a step."""
         now, digest = round(time(), 3), parameter_hash(self._parameters)
         facts = RankFacts(
             parameter_hash=UNSET if digest is None else digest, data_hash=UNSET if data_hash is None else data_hash, heartbeat=now
@@ -68,10 +68,10 @@ class RankNotes:
 
 
 def parameter_hash(parameters: Iterable[Tensor]) -> str | None:
-    """Return a hash of the sum of each tensor's bits, read as integers; None of no tensor.
+    """Return a hash of each tensor's bits summed as integers; None without tensors.
 
-    Integers add up to the same in every order, so that ranks with equal weights have equal hashes, and a tensor is read
-    once, where it is. Two changes in one tensor that cancel each other are not seen.
+    Integer sums do not depend on the order, so ranks with equal weights have equal hashes. A tensor is read once, on its device.
+    Two changes in one tensor that cancel each other are not seen.
     """
     sums = [_sum_of_bits(tensor) for tensor in parameters if not tensor.is_meta]
     return bytes_hash(torch.stack([sum_.to(sums[0].device) for sum_ in sums])) if sums else None
@@ -87,12 +87,12 @@ def _sum_of_bits(tensor: Tensor) -> Tensor:
     return values.view(INTEGERS[values.element_size()]).sum(dtype=torch.int64)
 
 
-# The facts of a rank as files: it measures nothing else.
+# The facts of a rank as files; nothing else is measured.
 class WorkerSession:
-    """Session of a rank that is not the first; it has the methods of `RunSession`.
+    """Session of a rank other than the first; it has the methods of `RunSession`.
 
-    Its files appear where the cadence asks and at the last of the planned steps. Those of step 0 wait for the end of the
-    first step, at which the first rank has certainly opened the folder.
+    It writes a file when the cadence says so and at the last planned step. The file of step 0 is written at the end of the first
+    step, when the first rank has certainly opened the folder.
     """
 
     def __init__(self, setup: Setup, *, rank: int, clock: StepClock, shards: Shards | None) -> None:
@@ -115,7 +115,7 @@ class WorkerSession:
         self._clock.restart()
 
     def read_gradients(self, _source: GradientsSource) -> None:
-        """Note when the gradients were there, and help to bring them where that needs all ranks."""
+        """Note when the gradients were complete, and take part in gathering them if that needs all ranks."""
         self._clock.gradients_ready()
         self._has_read = True
         if self._options.grad_of is None and self._shards is None:
@@ -127,21 +127,21 @@ class WorkerSession:
             self._shards.keep()
 
     def read_clipped(self, _max_norm: float, _norm: float | None) -> None:
-        """Do as `read_gradients` does."""
+        """Do what `read_gradients` does."""
         self.read_gradients("post_clip")
 
     def read_for_clipping(self, _max_norm: float) -> None:
-        """Do as `read_gradients` does where the first rank does it too; torch clips."""
+        """Do what `read_gradients` does if the first rank does so too; torch clips."""
         self._read_once()
 
     def log(self, values: Mapping[str, Any]) -> None:
-        """Do nothing: the first rank writes the lines."""
+        """Do nothing: the first rank writes the log lines."""
 
     def log_after(self, values: Mapping[str, Any]) -> None:
-        """Do nothing: the first rank writes the lines."""
+        """Do nothing: the first rank writes the log lines."""
 
     def finish_step(self, _loss: Any, start: float, *, batch: Any, batch_id: Any = None, source: Any = None) -> None:  # noqa: ARG002
-        """Write the facts of this rank where a checkpoint is due."""
+        """Write the facts of this rank if a checkpoint is due."""
         self._step += 1
         due = bool(regular_triggers(self._step, self._options.cadence, self._planned_steps))
         due = due or (self._shards is not None and self._shards.owes("weights"))
@@ -158,7 +158,7 @@ class WorkerSession:
             self._clock.restart()
 
     def close(self) -> None:
-        """Wait for the disk."""
+        """Wait for pending writes."""
         if os.getpid() != self._process:
             return
         self._clock.close()
@@ -182,7 +182,7 @@ class WorkerSession:
             self.read_gradients("pre_clip")
 
     def _help(self) -> None:
-        """Do what the first rank needs of this one to see tensors as a whole."""
+        """Take part in the collectives by which the first rank sees whole tensors."""
         if self._shards is None:
             return
         with self._guard("helping the first rank"):
@@ -205,7 +205,7 @@ class WorkerSession:
 
     def _open(self) -> None:
         self._path.mkdir(parents=True, exist_ok=True)
-        # A rank on a machine with a disk of its own finds none.
+        # A rank on a machine with a local disk finds no manifest.
         manifest = load(self._path)
         self._session = None if manifest is None else len(manifest.sessions or []) - 1
         self._is_open = True

@@ -1,4 +1,4 @@
-"""Sharded tensors, of which every rank holds a part: what ranks agree on, and how a tensor is gathered to be measured."""
+"""Sharded tensors: what ranks agree on, and how a tensor is gathered to be measured."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +30,12 @@ WholeTensorObserver: TypeAlias = Callable[[str, Array], None]
 
 
 class Shards:
-    """The same on every rank: each issues the same collectives in the same order, or none.
+    """The collectives of one rank: every rank issues the same ones in the same order, or none.
 
-    Ranks agree at the start whether all take part, and at every step, together with the norms of gradients, whether this
-    step is measured. What they then owe each other is a list of duties. A rank that fails while it looks at a tensor
-    goes on with the next; one whose collective fails issues no more of them. Small numbers go through a group of processes of
-    its own, so that a rank that hangs is waited for no longer than `PATIENCE`.
+    At the start the ranks agree whether all take part. At every step, along with the gradient norms, they agree whether this step
+    is measured. The collectives that follow from this are a list of duties. A rank that fails while it inspects a tensor goes on
+    with the next; one whose collective fails issues no more. Small numbers go through a separate process group, so that other
+    ranks wait no longer than `PATIENCE` for a rank that hangs.
 
     Args:
         model: The model inside its wrappers.
@@ -56,7 +56,7 @@ class Shards:
             self._group = dist.new_group(backend="gloo", timeout=PATIENCE)
 
     def agree(self, start_step: int, *, ready: bool) -> None:
-        """Agree whether all ranks take part: all are ready, and have the same tensors at the same step."""
+        """Agree whether all ranks take part: they do if all are ready and have the same tensors at the same step."""
         facts = [start_step, *((name, tuple(tensor.shape)) for name, tensor in self._weights.items())]
         digest = int.from_bytes(blake2b(repr(facts).encode(), digest_size=6).digest())
         self._has_met = True
@@ -70,27 +70,27 @@ class Shards:
             self._owed += ["reference", "weights"]
 
     def join(self, start_step: int) -> None:
-        """Tell the other ranks that this one is ready, and learn whether all take part."""
+        """Announce to the other ranks that this one is ready, and learn whether all take part."""
         with self._guard("agreeing with the other ranks"):
             self.agree(start_step, ready=True)
 
     def refuse(self) -> None:
-        """Tell the other ranks that this one cannot take part, unless it has told them otherwise."""
+        """Announce to the other ranks that this one cannot take part, unless they have agreed already."""
         if not self._has_met:
             with self._guard("agreeing with the other ranks"):
                 self.agree(-1, ready=False)
         self.leave()
 
     def owes(self, duty: Duty) -> bool:
-        """Return whether this duty comes next."""
+        """Return whether this duty is the next one."""
         return bool(self._takes_part and self._owed and self._owed[0] == duty)
 
     def norms(self, gradients: Mapping[str, Array], *, due: bool = False) -> dict[str, float]:
-        """Return the L2 norm of every gradient as a whole, of those that all ranks have; none where ranks are apart.
+        """Return the L2 norm of each whole gradient that all ranks have; empty if this rank does not take part.
 
         Args:
             gradients: This rank's parts.
-            due: Whether this step is to be measured; it is where one rank says so and all have the memory.
+            due: Whether this step is to be measured; it is if one rank says so and all have the memory.
         """
         if not self._takes_part:
             return {}
@@ -112,7 +112,7 @@ class Shards:
         return {name: float(np.sqrt(square)) for name, square in whole.items()}
 
     def gather_each(self, duty: Duty, inspect: WholeTensorObserver | None = None) -> None:
-        """Gather every tensor, one after the other, and inspect it; do nothing where this is not owed."""
+        """Gather every tensor, one after the other, and inspect it; do nothing if this is not the next duty."""
         if not self.owes(duty):
             return
         self._owed.popleft()
@@ -126,15 +126,15 @@ class Shards:
             self._gradients = {}
 
     def keep(self) -> None:
-        """Copy this rank's parts of the weights before the update, where their movement is owed and they were not copied yet."""
+        """Copy this rank's shards of the weights before the update, if their movement is due and no copies exist."""
         if self._takes_part and "movement" in self._owed and not self._before:
             self._before = copies({name: local(weight) for name, weight in self._weights.items() if weight.requires_grad})
 
     def movement(self, *, finite: bool | None) -> tuple[dict[str, tuple[float, float]], bool | None]:
-        """Return how far the update moved each weight and its norm, and whether the optimizers' state is finite on all ranks.
+        """Return each weight's movement in the update and its norm, and whether the optimizer state is finite on all ranks.
 
         Args:
-            finite: Whether this rank's is; None: it has none.
+            finite: Whether this rank's state is finite; None: it has none.
         """
         before, self._before = self._before, {}
         if not self.owes("movement"):
@@ -151,7 +151,7 @@ class Shards:
         return {} if lacking else whole, not broken if known else None
 
     def finish_owed(self, finite: bool | None = None) -> None:
-        """Do what is still owed, without inspection, because the other ranks do; see `movement`."""
+        """Do the remaining duties without inspection, because the other ranks do them too; see `movement`."""
         while self._owed:
             if self._owed[0] == "movement":
                 self.movement(finite=finite)
@@ -165,7 +165,7 @@ class Shards:
         return vector.tolist()
 
     def _summed(self, gradient: Array) -> Array:
-        """Return a gradient that is summed over ranks where each rank held only its own summand."""
+        """Return a gradient with its partial placements summed over ranks."""
         if not is_sharded(gradient) or not any(placement.is_partial() for placement in gradient.placements):
             return gradient
         from torch.distributed.tensor import Replicate
@@ -192,7 +192,7 @@ class Shards:
         self._gradients, self._before = {}, {}
 
     def _has_room(self) -> bool:
-        """Return whether the largest tensor fits into this rank's memory twice, beside a copy of the parts of all."""
+        """Return whether this rank has memory for the largest tensor twice, beside a copy of all shards."""
         parts = [local(tensor) for tensor in self._weights.values()]
         largest = max((tensor.numel() * tensor.element_size() for tensor in self._weights.values()), default=0)
         needed = 2 * largest + sum(part.numel() * part.element_size() for part in parts)
@@ -203,7 +203,7 @@ class Shards:
         return True
 
     def _counts(self, tensor: Array) -> bool:
-        """Return whether this rank's part adds to the whole: of ranks that hold the same, only the first does."""
+        """Return whether this rank's shard counts in sums over ranks: of ranks with the same shard only the first one counts."""
         if not is_sharded(tensor):
             return self._is_first
         key = id(tensor.device_mesh), tensor.placements
@@ -213,7 +213,7 @@ class Shards:
 
 
 def _adds(mesh: Any, placements: Sequence[Any]) -> bool:
-    """Return whether this rank stands where the first one does along every dimension of the mesh that repeats a tensor."""
+    """Return whether this rank has index 0 in every dimension of the mesh that replicates a tensor."""
     ours, first = mesh.get_coordinate(), (mesh.mesh == 0).nonzero().tolist()
     if ours is None or not first:
         return False
@@ -221,7 +221,7 @@ def _adds(mesh: Any, placements: Sequence[Any]) -> bool:
 
 
 class _Leaving:
-    """The body of one collective: where it fails, this rank issues no more."""
+    """Context of one collective: if it fails, this rank issues no more."""
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
@@ -234,9 +234,9 @@ class _Leaving:
             self._shards.leave()
 
 
-# How the first rank reaches whole tensors of which every rank holds a part: with the help of all, one after the other.
+# How the first rank reads whole sharded tensors: all ranks gather them, one after the other.
 class ShardedTensors:
-    """See `TensorAccess` for the methods, and `Shards` for what ranks owe each other."""
+    """`TensorAccess` to sharded tensors; `Shards` describes the collectives."""
 
     def __init__(self, shards: Shards, guard: Guard) -> None:
         self.sample: WeightSample | None = None
@@ -255,13 +255,13 @@ class ShardedTensors:
         due: bool,
         long: int,  # noqa: ARG002
     ) -> tuple[Mapping[str, Tensor], Norms | None]:
-        """Return the norms that all ranks have together; torch clips by its own."""
+        """Return the norms over all ranks; torch clips by its own."""
         whole = self._shards.norms(gradients, due=due)
         norms = Norms(torch.tensor([*whole.values()], dtype=torch.float64), range(len(whole)), len(whole))
         return {name: gradients[name] for name in whole}, norms
 
     def changed(self, then: Sequence[tuple[int, int]], gradients: Mapping[str, Tensor]) -> bool:  # noqa: ARG002
-        """Say no, because the other ranks would not read again."""
+        """Return False, because the other ranks would not read the gradients again."""
         return False
 
     def inspect(
@@ -273,7 +273,7 @@ class ShardedTensors:
         scale: float = 1.0,
         reference: Reference | None = None,
     ) -> dict[str, T]:
-        """Inspect each tensor while it is whole."""
+        """Inspect each tensor while it is gathered."""
         results: dict[str, T] = {}
 
         def inspect_whole(name: str, whole: Tensor) -> None:
@@ -285,17 +285,17 @@ class ShardedTensors:
         return results
 
     def finish(self, duty: Duty) -> None:
-        """Gather the tensors without inspecting them, where that is still owed."""
+        """Gather the tensors without inspecting them, if that is still due."""
         self._shards.gather_each(duty)
 
     def reference(self, weights: Mapping[str, Tensor]) -> Reference:  # noqa: ARG002
-        """Take the reference of each tensor while it is whole."""
+        """Take the reference of each tensor while it is gathered."""
         entries: dict[str, InitialTensor] = {}
         self._shards.gather_each("reference", lambda name, whole: entries.update(Reference.take({name: whole}).entries))
         return Reference(entries)
 
     def keep(self, weights: Mapping[str, Tensor]) -> dict[str, Array]:  # noqa: ARG002
-        """Have this rank's parts copied, where their movement is owed."""
+        """Copy this rank's shards, if their movement is due."""
         self._shards.keep()
         return {}
 
@@ -306,17 +306,17 @@ class ShardedTensors:
         reference: Reference | None,  # noqa: ARG002
         optimizers: Sequence[Optimizer],
     ) -> tuple[dict[str, DeltaStats], float | None]:
-        """Sum the movement of all parts; the way since step 0 is known from the inspection of the weights."""
+        """Sum the movement of all shards; the distance from step 0 comes from the inspection of the weights."""
         moved, self._moved, self._is_finite = self._moved, {}, None
         pairs, self._is_finite = self._shards.movement(finite=state_finite(optimizers))
         return movement_summary(pairs, moved)
 
     def state_finite(self, optimizers: Sequence[Optimizer]) -> bool | None:  # noqa: ARG002
-        """Return what the ranks exchanged with the movement."""
+        """Return what the ranks exchanged together with the movement."""
         return self._is_finite
 
     def finish_owed(self) -> None:
-        """Do what is still owed, without inspection."""
+        """Do the remaining duties, without inspection."""
         with self._guard("helping the other ranks"):
             self._shards.finish_owed()
 

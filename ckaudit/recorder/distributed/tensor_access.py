@@ -1,4 +1,4 @@
-"""Access to whole tensors: the protocol, and its implementation where this process holds them."""
+"""Access to whole tensors: the protocol, and its implementation for tensors that this process holds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias, TypeVar
@@ -21,28 +21,28 @@ TensorInspector: TypeAlias = Callable[[str, Tensor, WrittenStats], T]
 
 
 class TensorAccess(Protocol):
-    """Access to tensors that this process holds as a whole, or that every rank holds a part of.
+    """Access to tensors that this process holds whole, or that are sharded over ranks.
 
     Attributes:
-        sample: Takes a few elements of every weight for vital signs; None: this rank has too few of them.
+        sample: Samples a few elements of every weight for vital signs; None: this rank has too few elements.
     """
 
     sample: WeightSample | None
 
     def join(self, start_step: int) -> None:
-        """Begin, together with the other ranks where they are needed."""
+        """Begin, together with the other ranks if they are needed."""
 
     def norms(self, gradients: Mapping[str, Tensor], *, due: bool, long: int) -> tuple[Mapping[str, Tensor], Norms | None]:
-        """Return the gradients that have a norm as a whole, and their norms.
+        """Return the gradients whose whole norm is known, and their norms.
 
         Args:
             gradients: The gradients as this rank holds them.
             due: Whether statistics will follow.
-            long: That of `take_norms`.
+            long: The argument `long` of `take_norms`.
         """
 
     def changed(self, then: Sequence[tuple[int, int]], gradients: Mapping[str, Tensor]) -> bool:
-        """Return whether gradients were written to since `versions` said `then`, and their norms can be taken again."""
+        """Return whether gradients changed since `versions` returned `then`, and their norms can be taken again."""
 
     def inspect(
         self,
@@ -56,21 +56,21 @@ class TensorAccess(Protocol):
         """Return the result of `inspect` for each whole tensor, given its statistics divided by `scale`.
 
         Args:
-            duty: Which tensors they are.
+            duty: Kind of the tensors.
             tensors: The tensors as this rank holds them.
             inspect: Takes name, tensor and statistics.
-            scale: Factor that lies on the elements.
-            reference: Step 0, if `movement` will be asked how far the tensors have come since.
+            scale: Factor that the elements contain.
+            reference: Weights of step 0, if `movement` is to return the distance from them.
         """
 
     def finish(self, duty: Duty) -> None:
-        """Do for other ranks what this one had no use for or has failed to do."""
+        """Do this rank's part of collectives that it had no use for or that failed here."""
 
     def reference(self, weights: Mapping[str, Tensor]) -> Reference:
-        """Return the reference of these weights as they are."""
+        """Return a reference of the current weights."""
 
     def keep(self, weights: Mapping[str, Tensor]) -> dict[str, Array]:
-        """Copy the weights before an update; return the copies unless `movement` finds them by itself."""
+        """Copy the weights before an update; return the copies, unless `movement` has its own."""
 
     def movement(
         self,
@@ -79,25 +79,25 @@ class TensorAccess(Protocol):
         reference: Reference | None,
         optimizers: Sequence[Optimizer],
     ) -> tuple[dict[str, DeltaStats], float | None]:
-        """Return what `movement.movement` does. Ranks that need each other learn of the optimizers' state as well."""
+        """Return what `movement.movement` does; sharded ranks also exchange whether the optimizer state is finite."""
 
     def state_finite(self, optimizers: Sequence[Optimizer]) -> bool | None:
-        """Return whether the optimizers' state is finite, on all ranks where they have parts of it; None: not known."""
+        """Return whether the optimizer state is finite, on all ranks if it is sharded; None: not known."""
 
     def finish_owed(self) -> None:
         """Do what other ranks still wait for at the end of a step."""
 
     def leave(self) -> None:
-        """Take no more part in what needs other ranks."""
+        """Issue no more collectives."""
 
 
 class LocalTensors:
-    """Tensors that this process holds as a whole, so that it needs no other."""
+    """Tensors that this process holds whole, so that no other rank is needed."""
 
     def __init__(self, weights: Mapping[str, Tensor]) -> None:
         self.sample: WeightSample | None = WeightSample(weights)
         self._dtype, self._longest = common_dtype_and_size(weights.values())
-        self._sizes: dict[str, float] | None = None  # the norms of the weights, from the sweep to the movement of one step
+        self._sizes: dict[str, float] | None = None  # norms of the weights, kept from the sweep to the movement of the same step
 
     def join(self, start_step: int) -> None:
         """Do nothing."""
@@ -109,7 +109,7 @@ class LocalTensors:
         due: bool,  # noqa: ARG002
         long: int,
     ) -> tuple[Mapping[str, Tensor], Norms | None]:
-        """Take the norms of all in one pass."""
+        """Take the norms of all gradients in one pass."""
         tensors = [*gradients.values()]
         is_known = tensors and tensors[0].dtype == self._dtype
         return gradients, take_norms(tensors, long=long, longest=self._longest if is_known else None)
@@ -141,7 +141,7 @@ class LocalTensors:
         return Reference.take(weights)
 
     def keep(self, weights: Mapping[str, Tensor]) -> dict[str, Array]:
-        """Return copies."""
+        """Return copies of the weights."""
         return copies(weights)
 
     def movement(
@@ -151,12 +151,12 @@ class LocalTensors:
         reference: Reference | None,
         optimizers: Sequence[Optimizer],  # noqa: ARG002
     ) -> tuple[dict[str, DeltaStats], float | None]:
-        """Compare the weights with their copies, and with step 0."""
+        """Compare the weights with their copies and with step 0."""
         sizes, self._sizes = self._sizes, None
         return movement(weights, before, reference, sizes=sizes)
 
     def state_finite(self, optimizers: Sequence[Optimizer]) -> bool | None:
-        """Look at the state."""
+        """Check the state of the optimizers."""
         return state_finite(optimizers)
 
     def finish_owed(self) -> None:

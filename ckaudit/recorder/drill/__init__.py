@@ -1,1 +1,1 @@
-"""A fault on purpose in a user's own training, done by its recorder where the environment asks for one."""
+"""Drills: the recorder injects a fault into a user's own training if an environment variable asks for it."""

@@ -1,4 +1,4 @@
-"""Damage to a model under way, through nothing but its parameters and modules: the lab and the recorder's drills share it."""
+"""Damage to a running model through its parameters and modules only; the lab and the recorder's drills share it."""
 
 import math
 from collections.abc import Callable
@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 
 class DrillStrength(Struct, frozen=True):
-    """How a fault is done.
+    """When and how strongly a fault acts.
 
     Attributes:
-        onset: First step at which it acts, where it comes in the middle of a training.
+        onset: First step at which it acts, if it starts in the middle of a training.
         strength: How strong it is, from 0 (the weakest) to 1.
     """
 
@@ -22,7 +22,7 @@ class DrillStrength(Struct, frozen=True):
     strength: float
 
     def between(self, low: float, high: float) -> float:
-        """Return a factor between two, evenly in its logarithm.
+        """Return a factor between two bounds, interpolated in the logarithm by `strength`.
 
         >>> round(DrillStrength(1, 0.5).between(10, 1000))
         100
@@ -36,16 +36,16 @@ def matrices(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 def middle_matrix(model: nn.Module) -> tuple[str, nn.Parameter]:
-    """Return the matrix in the middle of the model; embeddings are left out where there is another, frozen ones always."""
+    """Return the middle matrix of the model's trained ones; embeddings are left out if there are others."""
     trained = [(name, weight) for name, weight in matrices(model) if weight.requires_grad]
     inner = [(name, weight) for name, weight in trained if "emb" not in name] or trained
     return inner[len(inner) // 2]
 
 
 def middle_part(model: nn.Module) -> str:
-    """Return the name of the module around the matrix in the middle: an attention, an MLP, or one layer where it stands alone.
+    """Return the name of the module around the middle matrix: an attention, an MLP, or the matrix's own layer.
 
-    A module with half of all that is trained is no part.
+    The layer is returned if the module around it holds half or more of the trained parameters.
     """
     name = middle_matrix(model)[0]
     module = name.partition(".parametrizations.")[0] if ".parametrizations." in name else name.rpartition(".")[0]
@@ -57,17 +57,17 @@ def middle_part(model: nn.Module) -> str:
 
 
 def part_of(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Return the parameters of the part in the middle."""
+    """Return the parameters of the middle module."""
     prefix = middle_part(model)
     return [(name, weight) for name, weight in model.named_parameters() if name.startswith(prefix + ".")]
 
 
-# Weights and gradients: each acts on a model as it stands, after a backward pass.
+# Weights and gradients: each function acts on the current model, after a backward pass.
 Act = Callable[[nn.Module], object]
 
 
 def draw_part_anew(model: nn.Module, source: torch.Generator | None = None) -> None:
-    """Initialise the matrices of the part in the middle anew, as large as they are, from numbers of a source or PyTorch's own."""
+    """Initialise the matrices of the middle module again at their current scale, from a given generator or PyTorch's own."""
     for _, weight in part_of(model):
         if weight.dim() >= 2:
             drawn = torch.randn_like(weight) if source is None else torch.randn(weight.shape, generator=source)
@@ -75,12 +75,12 @@ def draw_part_anew(model: nn.Module, source: torch.Generator | None = None) -> N
 
 
 def zero_matrix(model: nn.Module) -> None:
-    """Set the matrix in the middle to zero."""
+    """Set the middle matrix to zero."""
     middle_matrix(model)[1].zero_()
 
 
 def zero_half_of_matrix(model: nn.Module) -> None:
-    """Set half of the rows of the matrix in the middle to zero."""
+    """Set half of the rows of the middle matrix to zero."""
     weight = middle_matrix(model)[1]
     weight[: len(weight) // 2].zero_()
 
@@ -92,7 +92,7 @@ def multiply_weights(model: nn.Module) -> None:
 
 
 def spoil_gradient(model: nn.Module) -> bool:
-    """Write NaN into a row of the gradient of the matrix in the middle, and tell whether there was one."""
+    """Write NaN into a row of the middle matrix's gradient, and tell whether it has a gradient."""
     gradient = middle_matrix(model)[1].grad
     if gradient is not None:
         gradient[0] = torch.nan
@@ -100,39 +100,39 @@ def spoil_gradient(model: nn.Module) -> bool:
 
 
 def lose_gradients(model: nn.Module) -> None:
-    """Throw the gradients of the part in the middle away."""
+    """Discard the gradients of the middle module."""
     for _, weight in part_of(model):
         weight.grad = None
 
 
 def flip_gradients(model: nn.Module) -> None:
-    """Turn all gradients round."""
+    """Flip the sign of all gradients."""
     for weight in model.parameters():
         if weight.grad is not None:
             weight.grad.neg_()
 
 
-# Models: each acts on one that has not been trained yet.
+# Models: each function acts on a model that has not been trained yet.
 def scale_matrices(model: nn.Module, scale: float) -> None:
-    """Multiply the matrices that are trained."""
+    """Multiply the trained matrices by a scale."""
     for _, weight in matrices(model):
         if weight.requires_grad:
             weight.mul_(scale)
 
 
 def freeze_part(model: nn.Module) -> None:
-    """Let the part in the middle ask for no gradient."""
+    """Freeze the parameters of the middle module."""
     for _, weight in part_of(model):
         weight.requires_grad = False
 
 
 def detached(output: Any) -> Any:
-    """Return what a module puts out without its graph, of several things the first."""
+    """Return a module's output detached from its graph; of several outputs the first."""
     return output.detach() if isinstance(output, Tensor) else (output[0].detach(), *output[1:])
 
 
 def replace_modules(model: nn.Module, is_wanted: Callable[[nn.Module], bool], make: Callable[[], nn.Module]) -> int:
-    """Put another module in the place of each that is wanted, and return how many there were."""
+    """Replace each module that is wanted by a new one, and return how many there were."""
     count = 0
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
@@ -148,18 +148,18 @@ def is_norm(module: nn.Module) -> bool:
 
 
 def is_activation(module: nn.Module) -> bool:
-    """Tell whether a module is an activation function that is not bounded."""
+    """Tell whether a module is an unbounded activation function."""
     kind = type(module).__name__.lower()
     return not list(module.children()) and any(word in kind for word in ("relu", "gelu", "silu", "activation"))
 
 
 def is_dropout(module: nn.Module) -> bool:
-    """Tell whether a module drops values out."""
+    """Tell whether a module is a dropout."""
     return isinstance(module, nn.Dropout)
 
 
 class SteepSigmoid(nn.Module):
-    """A sigmoid that is driven far into its flat ends."""
+    """A sigmoid that saturates for nearly all inputs."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map any tensor to one of its shape."""
@@ -167,31 +167,32 @@ class SteepSigmoid(nn.Module):
 
 
 class NoNorm(nn.Identity):
-    """What stands where a normalisation was.
+    """Identity that replaces a normalisation.
 
-    PyTorch's encoder evaluates by a kernel of its own, which asks for the norms' weights, where the epsilons of both are equal.
+    PyTorch's encoder layer uses a fused kernel in evaluation mode, which reads the weights of its norms, if both epsilons are
+    equal.
     """
 
     eps = math.nan
 
 
 def leave_norms_out(model: nn.Module) -> int:
-    """Replace every normalisation by nothing, and return how many there were."""
+    """Replace every normalisation by the identity, and return how many there were."""
     return replace_modules(model, is_norm, NoNorm)
 
 
 def saturate_activations(model: nn.Module) -> int:
-    """Replace every activation function by a sigmoid that is flat nearly everywhere, and return how many there were."""
+    """Replace every activation function by a saturating sigmoid, and return how many there were."""
     return replace_modules(model, is_activation, SteepSigmoid)
 
 
 def raise_dropout(model: nn.Module, share: float) -> int:
-    """Let every dropout drop a share, and return how many there are."""
+    """Set the rate of every dropout, and return how many there are."""
     return replace_modules(model, is_dropout, lambda: nn.Dropout(share))
 
 
 def kill_units(model: nn.Module) -> int:
-    """Push nine in ten units before each ReLU below zero, and return how many ReLUs there are."""
+    """Shift nine in ten units before each ReLU below zero, and return how many ReLUs there are."""
     count = 0
     for layer, after in pairwise(list(model.modules())):
         if not isinstance(layer, nn.Linear | nn.Conv2d | nn.BatchNorm2d | nn.BatchNorm1d) or layer.bias is None:
@@ -203,12 +204,12 @@ def kill_units(model: nn.Module) -> int:
 
 
 def is_batch_norm(module: nn.Module) -> bool:
-    """Tell whether a module is a batch normalization, which another mode makes another function."""
+    """Tell whether a module is a batch normalization, whose function depends on the mode."""
     return isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d)
 
 
 def stay_in_evaluation_mode(model: nn.Module) -> int:
-    """Leave the model in evaluation mode for good, as after a validation, and return how many batch normalizations there are."""
+    """Keep the model in evaluation mode from now on, as after a validation, and return how many batch normalizations it has."""
     set_mode = model.train
     model.train = lambda mode=True: set_mode(False)  # type: ignore[method-assign]  # noqa: ARG005  the signature of torch
     model.eval()
@@ -216,18 +217,18 @@ def stay_in_evaluation_mode(model: nn.Module) -> int:
 
 
 def is_masked(module: nn.Module) -> bool:
-    """Tell whether a module is attention that is handed a causal mask: PyTorch's own, or one of transformers."""
+    """Tell whether a module is attention that takes a causal mask: PyTorch's own, or one of transformers."""
     return isinstance(module, nn.MultiheadAttention) or getattr(module, "is_causal", False) is True
 
 
 def drop_causal_masks(model: nn.Module) -> int:
-    """Let attention look at all tokens, whatever mask it is handed, and return how many modules that are handed one there are."""
+    """Let attention attend to all tokens, whatever mask it gets, and return how many modules take a causal mask."""
 
     def unmasked(module: nn.Module, inputs: tuple[Any, ...], given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if isinstance(module, nn.MultiheadAttention):
             return inputs, given | {"attn_mask": None, "is_causal": False}
         name = "mask" if "mask" in given else "attention_mask"
-        # Without any mask the kernel would be told to be causal.
+        # Without any mask, the kernel would be called with `is_causal`.
         return inputs, given | {name: torch.zeros(1, 1, 1, 1, device=next(module.parameters()).device)}
 
     masked = [module for module in model.modules() if is_masked(module)]

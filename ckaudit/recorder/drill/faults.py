@@ -1,4 +1,4 @@
-"""How each fault of a drill is done to a training under way: once at its onset, at every step from it on, or before the first."""
+"""How each fault of a drill is injected into a running training: at its onset, at every step from then on, or at the start."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -18,26 +18,26 @@ TARGETS = ("labels", "label", "y", "target", "targets", 1)  # by name in a mappi
 
 
 class FaultNotPossibleError(Exception):
-    """This fault cannot be done to this training; the message says why."""
+    """This fault cannot be injected into this training; the message says why."""
 
 
 class DrilledTraining:
-    """The training that a fault is done to, as its recorder sees it.
+    """The training that a fault is injected into, as its recorder sees it.
 
     Args:
         model: The model, without wrappers.
         optimizers: The optimizers that the recorder knows, without wrappers.
-        amount: How the fault is done.
-        seed: Of what it draws.
+        amount: Onset and strength of the fault.
+        seed: Seed of the fault's random numbers.
 
     Attributes:
-        source: Where a fault draws from: the training draws what its healthy twin draws.
-        step: The step under way, counted from the recorder's start.
-        acted: The first step at which the fault was done; None: not yet.
-        before_step: What is done between two steps.
-        after_backward: What is done once at every step, after its backward passes.
-        is_resumed: Whether the step under way begins a new session, as after a resume.
-        missing: What to say where it could not be done until the end.
+        source: Generator of the fault, so that the training draws the same random numbers as its healthy twin.
+        step: The current step, counted from the recorder's start.
+        acted: The first step at which the fault acted; None: not yet.
+        before_step: Actions between two steps.
+        after_backward: Actions once per step, after its backward passes.
+        is_resumed: Whether the current step begins a new session, as after a resume.
+        missing: Message if the fault never acted.
     """
 
     def __init__(self, model: nn.Module, optimizers: Sequence[Optimizer], amount: DrillStrength, seed: int = 0) -> None:
@@ -52,7 +52,7 @@ class DrilledTraining:
 
     @property
     def is_due(self) -> bool:
-        """Whether the step under way is the onset, or a later one."""
+        """Whether the current step is the onset or a later one."""
         return self.step >= self.amount.onset
 
     @property
@@ -72,7 +72,7 @@ class DrilledTraining:
         return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def note(self) -> None:
-        """Remember that the fault was done."""
+        """Remember that the fault acted."""
         if self.acted is None:
             self.acted = self.step
 
@@ -82,12 +82,12 @@ FaultAction = Callable[[DrilledTraining], None]
 
 # Damage to weights and gradients.
 def once(act: Act) -> FaultAction:
-    """Return what acts on the model after the backward passes of the onset."""
+    """Return a fault that acts on the model once, after the backward passes of the onset."""
     return _each(act, lambda target: target.step == target.amount.onset)
 
 
 def always(act: Act) -> FaultAction:
-    """Return what acts on the model after the backward passes of every step from the onset on."""
+    """Return a fault that acts on the model after the backward passes of every step from the onset on."""
     return _each(act, lambda target: target.is_due)
 
 
@@ -105,7 +105,7 @@ def _each(act: Act, is_time: Callable[[DrilledTraining], bool]) -> FaultAction:
 
 # Damage to the model before its first step.
 def at_start(act: Callable[[nn.Module, DrillStrength], object], nothing: str = "") -> FaultAction:
-    """Return what acts on the model at once; an act that counts and finds nothing is refused with `nothing`."""
+    """Return a fault that acts on the model at once; if an act that counts finds nothing, the fault is refused with `nothing`."""
 
     def do(target: DrilledTraining) -> None:
         if act(target.model, target.amount) == 0 and nothing:
@@ -116,7 +116,7 @@ def at_start(act: Callable[[nn.Module, DrillStrength], object], nothing: str = "
 
 
 def detach_part(target: DrilledTraining) -> None:
-    """Detach what the part in the middle puts out."""
+    """Detach the output of the middle module."""
 
     def cut(_module: nn.Module, _inputs: Any, output: Any) -> Any:
         if not torch.is_grad_enabled():
@@ -130,7 +130,7 @@ def detach_part(target: DrilledTraining) -> None:
 
 # Damage to the optimizer.
 def multiply_rate(factor: Callable[[DrillStrength], float]) -> FaultAction:
-    """Return what updates with a multiple of the learning rate from the onset on, and leaves that of the schedule in between."""
+    """Return a fault that updates with a multiple of the learning rate from the onset on; the schedule sees its own rate."""
 
     def do(target: DrilledTraining) -> None:
         planned: dict[int, list[Any]] = {}
@@ -154,7 +154,7 @@ def multiply_rate(factor: Callable[[DrillStrength], float]) -> FaultAction:
 
 
 def set_option(name: str, value: Callable[[DrillStrength, dict[str, Any]], float]) -> FaultAction:
-    """Return what sets an option of every parameter group that has it, before the first step."""
+    """Return a fault that sets an option of every parameter group that has it, before the first step."""
 
     def do(target: DrilledTraining) -> None:
         having = [group for group in target.groups if name in group]
@@ -168,7 +168,7 @@ def set_option(name: str, value: Callable[[DrillStrength, dict[str, Any]], float
 
 
 def strong_decay(amount: DrillStrength, group: Mapping[str, Any], *, least: float = 0.01, most: float = 0.1) -> float:
-    """Return the weight decay that takes a share of each weight a step, from `least` to `most`, at the schedule's base rate.
+    """Return the weight decay that shrinks each weight by a share per step, `least` to `most`, at the schedule's base rate.
 
     Raises:
         FaultNotPossibleError: If the learning rate is zero.
@@ -180,7 +180,7 @@ def strong_decay(amount: DrillStrength, group: Mapping[str, Any], *, least: floa
 
 
 def leave_part_out(target: DrilledTraining) -> None:
-    """Take the part in the middle out of the optimizer's groups."""
+    """Remove the middle module from the optimizer's parameter groups."""
     left_out = {id(weight) for _, weight in damage.part_of(target.model)}
     for group in target.groups:
         group["params"] = [weight for weight in group["params"] if id(weight) not in left_out]
@@ -188,7 +188,7 @@ def leave_part_out(target: DrilledTraining) -> None:
 
 
 def leave_updates_out(target: DrilledTraining) -> None:
-    """Take no step of the optimizer from the onset on; a closure is still called."""
+    """Skip the optimizer's steps from the onset on; a closure is still called."""
     for optimizer in target.optimizers:
         optimizer.step = _left_out(optimizer.step, target)  # type: ignore[method-assign]
 
@@ -206,7 +206,7 @@ def _left_out(taken: Callable[..., Any], target: DrilledTraining) -> Callable[..
 
 
 def keep_gradients(target: DrilledTraining) -> None:
-    """Let no call clear the gradients."""
+    """Replace `zero_grad`, so that no call clears the gradients."""
 
     def zero_grad(set_to_none: bool = True) -> None:  # noqa: ARG001  the signature of torch
         target.note()
@@ -217,7 +217,7 @@ def keep_gradients(target: DrilledTraining) -> None:
 
 
 def lose_state(target: DrilledTraining) -> None:
-    """Take the training up again at the onset, as a resume does that restores the weights alone."""
+    """Clear the optimizer state at the onset and begin a new session, as a resume does that restores the weights alone."""
 
     def before_step() -> None:
         if target.step != target.amount.onset:
@@ -239,7 +239,7 @@ def _state_of(optimizer: Optimizer) -> list[Any]:
 
 # Damage to the batches of the training's loader.
 def change_batches(target: DrilledTraining, change: Callable[[Any], Any]) -> None:
-    """Change the batches that a `DataLoader` gives while the model is trained; validations get theirs as they are."""
+    """Change the batches that a `DataLoader` returns in training mode with gradients; validation batches stay unchanged."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     given = _BaseDataLoaderIter.__next__
@@ -253,7 +253,7 @@ def change_batches(target: DrilledTraining, change: Callable[[Any], Any]) -> Non
 
 
 def stick(target: DrilledTraining) -> None:
-    """Give the batch of the onset again and again, in new tensors, as a loader makes them."""
+    """Return the batch of the onset again and again, in new tensors, as a loader would."""
     first: list[Any] = []
 
     def change(batch: Any) -> Any:
@@ -269,7 +269,7 @@ def stick(target: DrilledTraining) -> None:
 
 
 def by_rows(change: Callable[[Tensor, str | int], Tensor]) -> FaultAction:
-    """Return what changes the tensors of each batch that have rows; the change returns one as it is to leave it alone."""
+    """Return a fault that changes the batched tensors of each batch; `change` returns a tensor unchanged to leave it alone."""
 
     def do(target: DrilledTraining) -> None:
         def of_part(part: Tensor, name: str | int) -> Tensor:
@@ -330,4 +330,4 @@ FAULT_ACTIONS: Mapping[str, FaultAction] = {
     "batches_doubled": by_rows(_half),
     "targets_moved": by_rows(_moved),
 }
-"""How each fault of `settings.KINDS` is done."""
+"""Maps each fault of `settings.KINDS` to its implementation."""

@@ -1,4 +1,4 @@
-"""A session of the recorder that does what a drill asks for: it harms the training, records it, and ends it."""
+"""A recorder session for a drill: it injects the fault, records the training, and ends it."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,12 +22,12 @@ from ckaudit.recorder.setup import Setup
 
 
 class Drill:
-    """Does the fault of a drill to one training, keeps its note, and says when the training is to end.
+    """Injects the fault of a drill into one training, writes its status, and decides when the training ends.
 
     Args:
-        settings: What is asked for.
-        setup: What the recorder is started with.
-        writes: Whether this process writes the note: the first rank alone does.
+        settings: Settings of the drill.
+        setup: Arguments of the recorder.
+        writes: Whether this process writes the status file; only the first rank does.
     """
 
     def __init__(self, settings: DrillSettings, setup: Setup, *, writes: bool) -> None:
@@ -43,7 +43,7 @@ class Drill:
             optimizer.register_step_pre_hook(self._before_update)
 
     def begin(self) -> None:
-        """Do what is done before the first step, and write the note: from now on the program is known to have a recorder."""
+        """Do what comes before the first step, and write the status, which shows that the program has a recorder."""
         if self._kind:
             self._do(lambda: FAULT_ACTIONS[self._settings.fault](self._target))
             if self._kind.place and not self._note.why_not:
@@ -51,14 +51,14 @@ class Drill:
         self._write()
 
     def after_backward(self) -> None:
-        """Do what is done after the backward passes of a step, once in it."""
+        """Do what comes after the backward passes of a step, once per step."""
         if self._acted_after < self._target.step and not self._is_held:
             self._acted_after = self._target.step
             for act in self._target.after_backward:
                 self._do(act)
 
     def seek_moment(self) -> None:
-        """Have autograd tell when a backward pass ends, where the program has read no gradients by the end of a step."""
+        """Let autograd report the end of a backward pass, if the program read no gradients by the end of a step."""
         if self._acted_after < self._target.step and not self._has_hooks:
             self._has_hooks = True
             trainable = (weight for weight in self._target.model.parameters() if weight.requires_grad)
@@ -66,7 +66,7 @@ class Drill:
                 weight.register_post_accumulate_grad_hook(lambda _: after_backward(self.after_backward))  # type: ignore[no-untyped-call]
 
     def hold(self, look: Callable[[], None]) -> None:
-        """Let the recorder look at the gradients before an update whose closure has yet to compute them."""
+        """Let the recorder read the gradients, unless the update has a closure that computes them."""
         self._is_held = self._has_closure
         try:
             look()
@@ -83,13 +83,13 @@ class Drill:
         return self.is_refused or self._note.is_over
 
     def take_resume(self) -> bool:
-        """Tell whether the next step is to begin a new session, once."""
+        """Tell, once, whether the next step begins a new session."""
         is_resumed, self._target.is_resumed = self._target.is_resumed, False
         return is_resumed
 
     @property
     def is_refused(self) -> bool:
-        """Whether the fault cannot be done to this training."""
+        """Whether the fault cannot be injected into this training."""
         return bool(self._note.why_not)
 
     @property
@@ -98,7 +98,7 @@ class Drill:
         return self._note.done
 
     def close(self) -> None:
-        """Write what became of the training."""
+        """Write the final status of the training."""
         if self._kind and self._target.acted is None and not self.is_refused and self._note.is_over:
             self._note.why_not = self._target.missing
         self._write()
@@ -129,7 +129,7 @@ class Drill:
 
 
 class _Drilled:
-    """What both kinds of sessions do for a drill besides what they do."""
+    """The additions of a drill to both kinds of sessions."""
 
     def __init__(self, setup: Setup, drill: Drill, **parts: Any) -> None:
         self._drill, self._setup, self._is_closed = drill, setup, False
@@ -152,7 +152,7 @@ class _Drilled:
         self._drill.hold(lambda: look(*given))
 
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: Any = None, source: Any = None) -> None:
-        """Finish the step, and end the program after the last one: with no error, and whatever it does at its end."""
+        """Finish the step; after the last one, end the program without an error, so that its exit handlers run."""
         if not self._is_closed:
             self._drill.seek_moment()
             super().finish_step(loss, start, batch=batch, batch_id=batch_id, source=source)  # type: ignore[misc]
@@ -161,7 +161,7 @@ class _Drilled:
             raise SystemExit(0)
         if self._drill.take_resume():
             super().close()  # type: ignore[misc]
-            # This object goes on as the next session, for the program holds it.
+            # The program holds this object, so it continues as the next session.
             setup = replace(self._setup, start_step=self._setup.start_step + self._drill.done)
             begin(setup, self._taken_up, self._taken_up)
 
@@ -184,18 +184,18 @@ class DrilledWorker(_Drilled, WorkerSession):
     """The recorder of a drill on another rank."""
 
 
-_BEGUN: list[Path] = []  # folders of the recorders that this process has had
+_BEGUN: list[Path] = []  # folders of the recorders started in this process
 
 
 def drill_session(settings: DrillSettings, setup: Setup) -> Start:
-    """Return this rank's part in a drill.
+    """Return the recorder session of this rank in a drill.
 
-    A program's first recorder is drilled. Others, of a second model or a later training, record beside it, so that no folder
-    of a real run is written to.
+    The first recorder of a program is drilled. Later ones, of a second model or training, record into folders beside it, so that
+    no folder of a real run is written to.
 
     Args:
-        settings: What is asked for.
-        setup: What the recorder is started with, with the folder that the program names.
+        settings: Settings of the drill.
+        setup: Arguments of the recorder, including the folder that the program names.
     """
     _BEGUN.append(setup.path)
     if len(_BEGUN) > 1:

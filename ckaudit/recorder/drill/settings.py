@@ -1,4 +1,4 @@
-"""What a drill is: its faults by name, the settings in the environment that a recorder obeys, and the status that it leaves."""
+"""The settings of a drill: faults by name, the environment variable that a recorder obeys, and the status file."""
 
 import os
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ DRILL_ENVIRONMENT_VARIABLE = "CKAUDIT_DRILL"
 
 
 class FaultKind(Struct, frozen=True, kw_only=True):
-    """What is known of a fault, however it is done.
+    """Properties of a fault, independent of its implementation.
 
     Attributes:
-        title: What is wrong, in a few words.
-        truth: Name of the cause.
-        acceptable: Other causes that name the same, or that nobody could tell from it.
-        is_fact: Whether weights, gradients or code are changed, so that a record shows it whatever the loss says.
-        sudden: Whether it comes at the onset, not from the start.
-        place: Whether there is a place that a finding should name: the part in the middle.
-        usual: Whether a drill has it where no faults were named.
+        title: Short description.
+        truth: Name of the true cause.
+        acceptable: Other causes that count as right: synonyms, and causes that cannot be told apart from it.
+        is_fact: Whether weights, gradients or code are changed, so that a recording shows the fault even if the loss does not.
+        sudden: Whether it starts at the onset, not at step 0.
+        place: Whether a finding should name a place: the middle module.
+        usual: Whether a drill includes it by default.
     """
 
     title: str
@@ -42,7 +42,7 @@ KINDS: Mapping[str, FaultKind] = {
     "rate_too_low": FaultKind(
         title="a learning rate 100 to 10,000 times too low",
         truth="learning_rate_too_low",
-        acceptable=("optimizer_unsuited",),  # under plain descent: its rates are a hundred times Adam's
+        acceptable=("optimizer_unsuited",),  # with plain SGD: its rates are a hundred times Adam's
         usual=True,
     ),
     "rate_raised": FaultKind(
@@ -175,19 +175,19 @@ KINDS: Mapping[str, FaultKind] = {
         title="targets that belong to the row before", truth="targets_misaligned", acceptable=("noisy_labels",), usual=True
     ),
 }
-"""The faults that need nothing of a training but its model, optimizer, gradients and loader."""
+"""The faults that need only a training's model, optimizer, gradients and loader."""
 
 
 class DrillSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the environment asks of a recorder, as JSON.
+    """Settings for a recorder, as JSON in an environment variable.
 
     Attributes:
-        folder: Where the run is recorded, in place of the folder that the program names.
+        folder: Folder of the run, instead of the one that the program names.
         steps: Steps after which the training ends.
         fault: Name of the fault; empty: a healthy training.
         onset: First step at which a sudden fault acts, counted from the recorder's start.
         strength: How strong it is, from 0 (the weakest) to 1.
-        seed: Of what a fault draws.
+        seed: Seed of a fault's random numbers.
     """
 
     folder: str
@@ -199,24 +199,24 @@ class DrillSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def note(self) -> Path:
-        """The file of the note, beside the run folder."""
+        """The status file, beside the run folder."""
         return status_path(Path(self.folder))
 
     def as_environment(self) -> dict[str, str]:
-        """Return the variable of the environment that says this."""
+        """Return the environment variable with these settings."""
         return {DRILL_ENVIRONMENT_VARIABLE: msgspec.json.encode(self).decode()}
 
 
 class DrillStatus(Struct, kw_only=True):
-    """What a drilled training says of itself.
+    """Status of a drilled training.
 
     Attributes:
-        done: Steps that it has taken since its start.
-        first: Number of the first of them: more than 1 where the training goes on from an earlier one.
-        acted: First step, counted as `onset` is, at which the fault was done; None: it was not.
-        place: The part that it was done to; empty: all of the model, or none.
-        why_not: Why the fault cannot be done to this training; empty: it can.
-        is_over: Whether it has ended because it had taken its steps.
+        done: Steps taken since its start.
+        first: Number of the first of these steps; more than 1 if the training continues an earlier one.
+        acted: First step, counted like `onset`, at which the fault acted; None: it did not.
+        place: The module that was changed; empty: the whole model, or none.
+        why_not: Why the fault cannot be injected; empty: it can.
+        is_over: Whether it ended after all its steps.
     """
 
     done: int = 0
@@ -228,10 +228,10 @@ class DrillStatus(Struct, kw_only=True):
 
 
 def settings_from_environment() -> DrillSettings | None:
-    """Return what the environment asks for; None: nothing, as in every real training.
+    """Return the settings in the environment; None: there are none, as in every real training.
 
     Raises:
-        UsageError: If the variable holds something else.
+        UsageError: If the variable does not hold such settings.
     """
     text = os.environ.get(DRILL_ENVIRONMENT_VARIABLE)
     if text is None:
@@ -251,11 +251,11 @@ def settings_from_environment() -> DrillSettings | None:
 
 
 def status_path(folder: Path) -> Path:
-    """Return where the note of a run folder lies: beside it, for it is no part of the run."""
+    """Return the path of a run folder's status file: beside the folder, because it is not part of the run."""
     return folder.with_name(folder.name + ".note.json")
 
 
 def read_status(folder: Path) -> DrillStatus | None:
-    """Return the note of a drilled training; None where no recorder has begun."""
+    """Return the status of a drilled training; None if no recorder has started."""
     path = status_path(folder)
     return msgspec.json.decode(path.read_bytes(), type=DrillStatus) if path.exists() else None

@@ -1,1 +1,1 @@
-"""What a recorder writes: the run folder, its manifest, scalars and checkpoints."""
+"""The files that a recorder writes: the run folder, its manifest, scalars and checkpoints."""

@@ -1,4 +1,4 @@
-"""Work that the training does not wait for: done in order by a thread of its own, within a limit of memory."""
+"""A background thread that runs jobs in order, within a memory limit, so that the training does not wait."""
 
 import os
 from collections import deque
@@ -12,31 +12,31 @@ from typing import NamedTuple
 from ckaudit.recorder.guard import Guard
 
 ROOM = 64 * 2**20
-"""Bytes of files that may wait: some hundred checkpoints of their usual size."""
+"""Bytes of files that may be pending: some hundred checkpoints of their usual size."""
 
 MAX_JOBS = 100_000
-"""Jobs that may wait, most of them lines of the log: 50 MB."""
+"""Jobs that may be pending, most of them log lines: 50 MB."""
 
 PAUSE = 0.05
-"""Seconds between two looks for work. To wake a thread at every quick step costs the step more than its line does."""
+"""Seconds between two polls for jobs. Waking a thread at every fast step would cost the step more than its log line does."""
 
 LOOKS = 4
-"""Looks in vain after which the thread sleeps until it is called: a step that takes longer does not mind to call it."""
+"""Polls without a job before the thread sleeps until it is woken; a step slower than that can afford to wake it."""
 
 STUCK_AFTER = 10.0
-"""Seconds after which a job that does not end is taken to hang."""
+"""Seconds after which a job counts as hanging."""
 
 CLOSE_PATIENCE, LONGEST_CLOSE = 30.0, 600.0
-"""Seconds that an end waits while no job ends, and in all."""
+"""Seconds that `close` waits while no job ends, and in all."""
 
 
 class WriteJob(NamedTuple):
-    """A piece of work.
+    """A pending job.
 
     Attributes:
-        what: Names it where it fails.
-        do: Does it.
-        size: Bytes of the file that it keeps in memory; 0: it is a line, or none.
+        what: Name of the job in a failure message.
+        do: Does the job.
+        size: Bytes of the file that it keeps in memory; 0 for a line, or without a file.
     """
 
     what: str
@@ -45,20 +45,20 @@ class WriteJob(NamedTuple):
 
 
 class Background:
-    """Does jobs one after another in a thread that starts with the first of them.
+    """Runs jobs one after another in a thread that starts with the first job.
 
-    Nothing that a training calls waits for the disk, for the thread, or for the system to start one: a job for which there
-    is no room is given up and counted, and what no thread could be started for is done at the next job or at the end.
+    No call of the training waits for the disk, for the thread, or for the system to start one. A job for which there is no room
+    is dropped and counted as a failure. If no thread can be started, the jobs run after the next `submit` or at the end.
 
     Args:
-        guard: Counts what fails.
-        room: Bytes of files that jobs may keep in memory while they wait.
-        stuck_after: Seconds after which a job that does not end is taken to hang.
+        guard: Counts failures.
+        room: Bytes of files that pending jobs may keep in memory.
+        stuck_after: Seconds after which a job counts as hanging.
     """
 
     def __init__(self, guard: Guard, *, room: int = ROOM, stuck_after: float = STUCK_AFTER) -> None:
         self._guard, self._room, self._stuck_after = guard, room, stuck_after
-        self._jobs: deque[WriteJob] = deque()  # the first is the one under way
+        self._jobs: deque[WriteJob] = deque()  # the first one is running
         self._bytes_taken = self._bytes_done = self._done = 0
         self._calls: SimpleQueue[None] = SimpleQueue()
         self._is_asleep = self._is_closing = False
@@ -68,7 +68,7 @@ class Background:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the job under way seems to hang."""
+        """Whether the running job seems to hang."""
         began = self._began
         return began is not None and monotonic() - began > self._stuck_after
 
@@ -78,18 +78,18 @@ class Background:
         return not self._jobs
 
     def submit(self, what: str, job: Callable[[], None], *, size: int = 0) -> None:
-        """Have a job done later, without waiting for anything.
+        """Queue a job, without waiting for anything.
 
         Args:
-            what: Names it where it fails.
-            job: The work.
+            what: Name of the job in a failure message.
+            job: Does the job.
             size: Bytes of the file that it keeps in memory until then.
 
         Raises:
-            TimeoutError: If what waits already fills the room.
+            TimeoutError: If pending jobs already fill the room.
         """
         if os.getpid() != self._process:
-            return  # a fork has no such thread, and must not write for the process that it is a copy of
+            return  # a forked process has no such thread, and must not write for its parent
         is_full = size and self._bytes_taken - self._bytes_done + size > self._room
         if self._jobs and (is_full or len(self._jobs) >= MAX_JOBS):
             raise TimeoutError("the disk has not taken what came before")
@@ -106,23 +106,23 @@ class Background:
         self._is_closing = False
         try:
             thread.start()
-        except RuntimeError as error:  # no more threads: the job waits, and the next one asks again
+        except RuntimeError as error:  # no thread available: the job waits, and the next one tries again
             self._guard.log("starting the thread that writes", error)
         else:
             self._thread = thread
 
     def wait_for_writes(self, *, patience: float = 2.0) -> None:
-        """Wait until every job is done, so long at most; not where one hangs."""
+        """Wait until every job is done, for at most `patience` seconds; return at once if a job hangs."""
         end = monotonic() + patience
         self._calls.put(None)
         while self._jobs and self._thread is not None and not self.is_stuck and monotonic() < end:
             sleep(0.0005)
 
     def close(self, *, patience: float = CLOSE_PATIENCE) -> None:
-        """Wait until all jobs are done; where no thread could be started, do them here.
+        """Wait until all jobs are done; if no thread could be started, do them here.
 
         Raises:
-            TimeoutError: If none of them ends for so many seconds.
+            TimeoutError: If no job ends for `patience` seconds.
         """
         if os.getpid() != self._process:
             return
@@ -133,11 +133,11 @@ class Background:
         self._is_closing = True
         self._calls.put(None)
         if not self._ends(thread, patience):
-            self._thread, self._is_closing = thread, False  # it goes on if the disk ever answers
+            self._thread, self._is_closing = thread, False  # the thread continues if the disk responds again
             raise TimeoutError("the disk does not answer")
 
     def _ends(self, thread: Thread, patience: float) -> bool:
-        """Wait for the end of the thread, and tell whether it came."""
+        """Wait for the thread to end, and tell whether it did."""
         longest, latest, done = monotonic() + LONGEST_CLOSE, monotonic(), self._done
         while thread.is_alive() and monotonic() < min(longest, latest + patience):
             thread.join(min(patience, 0.05))
@@ -154,7 +154,7 @@ class Background:
                 self._sleep()
 
     def _find_work(self) -> bool:
-        """Look for work now and then, and tell whether there is some, or a call."""
+        """Poll for jobs for a while, and tell whether there is one, or whether the thread was woken."""
         for _ in range(LOOKS):
             with suppress(Empty):
                 self._calls.get(timeout=PAUSE)

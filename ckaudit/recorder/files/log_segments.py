@@ -1,4 +1,4 @@
-"""The log of a run in objects: stores cannot append, so that the last one is written again until it is full."""
+"""The log of a run as objects in a store: stores cannot append, so the last object is rewritten until it is full."""
 
 import re
 from collections.abc import Iterator
@@ -10,24 +10,24 @@ from ckaudit.remote.put import RemoteFolder
 from ckaudit.remote.spool import Journal, Stretch
 
 SEGMENT_BYTES = 4 * 2**20
-"""Bytes of lines from which on a new object is begun, so that what is written again stays small."""
+"""Bytes of lines after which a new object starts, so that rewriting the last one stays cheap."""
 
 _SEGMENT_NAME = re.compile(r"scalars_(\d{6})\.jsonl")
 
 
 class LogSegments:
-    """Puts a log up: each object holds a stretch of it, and their names are in its order.
+    """Uploads a log: each object holds a segment of it, and the objects' names sort in log order.
 
     Args:
         log: The log on this machine.
-        remote: Where the objects lie.
+        remote: Folder of the objects.
     """
 
     def __init__(self, log: Path, remote: RemoteFolder) -> None:
         self._log, self._remote = log, remote
 
     def end(self, journal: Journal) -> int:
-        """Return where the last whole line ends: a killed recorder leaves a torn one, a living one may be writing it."""
+        """Return the offset after the last whole line: a killed recorder leaves a torn line, a live one may be writing it."""
         known = end_of_segments(journal)
         try:
             size = self._log.stat().st_size
@@ -46,7 +46,7 @@ class LogSegments:
         return 0
 
     def put(self, end: int, journal: Journal) -> Iterator[str]:
-        """Put up the lines up to a byte of the log, and yield the name of each object that is up."""
+        """Upload the lines up to a byte offset of the log, and yield the name of each uploaded object."""
         if 0 < end < end_of_segments(journal):
             self._forget(end, journal)
         while end_of_segments(journal) < end:
@@ -61,7 +61,7 @@ class LogSegments:
             yield name
 
     def _forget(self, end: int, journal: Journal) -> None:
-        """Have the lines put up anew from where the log here ends: a disk that was lost has taken some with it."""
+        """Have lines after the end of the local log uploaded again: a lost disk has taken some lines with it."""
         for name, stretch in [*journal.lines.items()]:
             if stretch.start < end < stretch.end:
                 journal.add(name, lines=Stretch(stretch.start, stretch.start))
@@ -71,17 +71,17 @@ class LogSegments:
 
 
 def is_segment(name: str) -> bool:
-    """Tell whether an object is one of those that a log is put up in."""
+    """Tell whether an object is a segment of a log."""
     return name == SCALARS_NAME or _SEGMENT_NAME.fullmatch(name) is not None
 
 
 def end_of_segments(journal: Journal) -> int:
-    """Return up to which byte of the log its lines are up."""
+    """Return the offset up to which the log is uploaded."""
     return max((stretch.end for stretch in journal.lines.values()), default=0)
 
 
 def _open_segment(journal: Journal) -> tuple[str, int]:
-    """Return the name of the object that the next lines belong to, and where it begins in the log."""
+    """Return the name of the object that the next lines belong to, and its offset in the log."""
     if not journal.lines:
         return SCALARS_NAME, 0
     name, stretch = max(journal.lines.items())

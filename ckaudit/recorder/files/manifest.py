@@ -1,4 +1,4 @@
-"""`run.json`: what the run is, one session for each of its starts, and what it takes to repeat it."""
+"""`run.json`: the facts of the run, one session per start, and what is needed to repeat the run."""
 
 import dataclasses
 import hashlib
@@ -26,19 +26,19 @@ COMPUTED = (
     *("batch_norm_batches", "sessions"),
 )
 FACTS = tuple(name for name in Manifest.__struct_fields__ if name not in COMPUTED)
-SOURCES = ("tokenizer", "eval_artifacts")  # keywords that stand for a fact, and are none themselves
-MAX_INLINE = 2**20  # a larger data manifest stands in run.json by its hash only
+SOURCES = ("tokenizer", "eval_artifacts")  # keywords that are turned into a fact, and are not facts themselves
+MAX_INLINE = 2**20  # `run.json` holds only the hash of a larger data manifest
 
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges*", "special_tokens_map.json", "added_tokens.json", "*.model", "*.tiktoken")
 
 
 def check_call(*, grids: str = "q8", suffix: str | None = None, **facts: Any) -> None:
-    """Raise as `Recorder` and `Writer` do where a call cannot be meant.
+    """Check the arguments of `Recorder` and `Writer`.
 
     Raises:
         TypeError: If a keyword is not a fact of `run.json`.
-        ValueError: If `grids` or `suffix` is not one of its words.
+        ValueError: If `grids` or `suffix` is not one of its values.
     """
     known = sorted((*FACTS, *SOURCES))
     if unknown := facts.keys() - set(known):
@@ -48,7 +48,7 @@ def check_call(*, grids: str = "q8", suffix: str | None = None, **facts: Any) ->
 
 
 def load(folder: Path) -> Manifest | None:
-    """Return the manifest of an earlier start; None where the folder has none.
+    """Return the manifest of an earlier start; None if the folder has none.
 
     Raises:
         msgspec.DecodeError: If it is not a manifest.
@@ -60,8 +60,8 @@ def load(folder: Path) -> Manifest | None:
 def begin(facts: Mapping[str, Any], guard: Guard, *, start: float) -> Manifest:
     """Return the manifest of a new start with its one session; `join_earlier` adds what came before.
 
-    A fact of the wrong type is left out, and counted as a failure. What was not given and the process can tell by itself
-    is added: see `resolved`.
+    A fact of the wrong type is left out and counted as a failure. Facts that were not given but that the process knows are added;
+    see `resolved`.
     """
     manifest = Manifest(schema_version="ck.run.v1")
     types = _types()
@@ -86,7 +86,7 @@ def _types() -> dict[str, Any]:
 
 
 def join_earlier(manifest: Manifest, earlier: Manifest, start_step: int) -> None:
-    """Put a new start behind earlier ones: facts that it does not know are theirs."""
+    """Add a new session after those of earlier starts; facts that the new start does not know are taken from them."""
     for name in Manifest.__struct_fields__:
         if name != "sessions" and getattr(manifest, name) in (None, msgspec.UNSET):
             setattr(manifest, name, getattr(earlier, name))
@@ -98,11 +98,10 @@ def join_earlier(manifest: Manifest, earlier: Manifest, start_step: int) -> None
 
 
 def set_aside(folder: Path, start_step: int, session: int) -> list[str]:
-    """Rename the checkpoints that a resume at `start_step` makes history; return their new names.
+    """Rename the checkpoints that a resume at `start_step` supersedes; return their new names.
 
-    They are those of later steps, and all of them where the run starts again at 0. The number of the session that
-    wrote one goes into its name; `session` is the number of this start, and names the one before it where a file does
-    not say.
+    These are the checkpoints of later steps, or all of them if the run starts again at 0. The new name contains the number of the
+    session that wrote the file. `session` is the number of this start; the session before it is used if a file does not say.
     """
     renamed = []
     for path in sorted(folder.iterdir()):
@@ -114,7 +113,7 @@ def set_aside(folder: Path, start_step: int, session: int) -> list[str]:
 
 
 def is_later(name: str, start_step: int) -> bool:
-    """Tell whether a file is a checkpoint that a resume at `start_step` makes history."""
+    """Tell whether a file is a checkpoint that a resume at `start_step` supersedes."""
     match = CHECKPOINT_NAME.match(name)
     if not match or not match["step"] or match["session"]:
         return False
@@ -123,7 +122,7 @@ def is_later(name: str, start_step: int) -> bool:
 
 
 def history_name(name: str, session: int) -> str:
-    """Return the name of a checkpoint as history of the session that wrote it.
+    """Return the name of a superseded checkpoint, with the session that wrote it.
 
     >>> history_name("analysis_checkpoint_step_00000500.json.gz", 1)
     'analysis_checkpoint_step_00000500.session001.json.gz'
@@ -138,7 +137,7 @@ class _Writer(msgspec.Struct):
 
 
 def writer_of(path: Path, fallback: int) -> int:
-    """Return the session that wrote a checkpoint; `fallback` where the file does not say."""
+    """Return the session that wrote a checkpoint; `fallback` if the file does not say."""
     try:
         session = msgspec.json.decode(read_bytes(path, path.name), type=_Writer).session
     except Exception:  # noqa: BLE001  whatever is wrong with the file, it still has to go
@@ -146,11 +145,11 @@ def writer_of(path: Path, fallback: int) -> int:
     return fallback if session is None else session
 
 
-# What it takes to repeat a run, as far as the process can tell by itself: code, packages, tokenizer, data, evaluation.
+# What is needed to repeat a run, as far as the process knows it: code, packages, tokenizer, data, evaluation.
 def resolved(facts: Mapping[str, Any], guard: Guard) -> dict[str, Any]:
-    """Return the facts of a start: those given, paths and objects turned to hashes, and what the process knows itself.
+    """Return the facts of a start: the given ones, with hashes of paths and objects, and those that the process knows itself.
 
-    What was given rules; what fails is left out.
+    Given facts take precedence. A fact that cannot be determined is left out.
     """
     given = {name: value for name, value in facts.items() if name not in (*SOURCES, "data_manifest") and value is not None}
     makers: dict[str, Callable[[], Any]] = {
@@ -175,9 +174,9 @@ def _of(facts: Mapping[str, Any], name: str, make: Callable[[Any], Any]) -> Any:
 
 
 def commit(start: Path | None = None) -> str | None:
-    """Return the git commit of the training code, read from its files; None where there is none.
+    """Return the git commit of the training code, read from the files in `.git`; None if there is none.
 
-    Changes that were not committed are not seen: that would need git itself, and seconds in a large repository.
+    Uncommitted changes are not detected: that would need git itself, and takes seconds in a large repository.
 
     Args:
         start: A folder of the code; default: that of the main script, then the working folder.
@@ -191,7 +190,7 @@ def commit(start: Path | None = None) -> str | None:
 
 
 def _head(git: Path) -> str | None:
-    if git.is_file():  # a worktree or a submodule: the folder is elsewhere
+    if git.is_file():  # in a worktree or a submodule, this file names the folder
         git = git.parent / git.read_text().strip().removeprefix("gitdir: ")
     head = (git / "HEAD").read_text().strip()
     if not head.startswith("ref: "):
@@ -208,21 +207,21 @@ def _head(git: Path) -> str | None:
 
 @cache
 def packages_hash() -> str:
-    """Return the hash of what is installed: a line `name==version` for each package, sorted.
+    """Return the hash of the installed packages: a line `name==version` for each, sorted.
 
-    Names and versions are those of the folders that installers leave behind: reading what is in them takes as long as a
-    checkpoint of a small model.
+    Names and versions come from the names of the metadata folders: reading their files takes as long as a checkpoint of a small
+    model.
     """
     named: dict[str, str] = {}
     for folder in sys.path:
         for entry in Path(folder or ".").glob("*.*-info"):
             name, _, version = entry.stem.partition("-")
-            named.setdefault(name.lower().replace("_", "-").replace(".", "-"), version)  # what is found first is imported
+            named.setdefault(name.lower().replace("_", "-").replace(".", "-"), version)  # the first one found is imported
     return text_hash("".join(f"{name}=={version}\n" for name, version in sorted(named.items())))
 
 
 def environment() -> dict[str, str]:
-    """Return the versions that the run stands on: of Python, of this package, and of the libraries that are loaded."""
+    """Return the versions of Python, of this package, and of the libraries that are loaded."""
     versions = {"python": platform.python_version(), "ckaudit": __version__}
     for name in ("torch", "jax", "numpy", "transformers", "lightning"):
         if version := getattr(sys.modules.get(name), "__version__", None):
@@ -233,7 +232,7 @@ def environment() -> dict[str, str]:
 
 
 def accelerator() -> str:
-    """Return kind and unique number of the accelerator that this process has begun to use; empty: none, or it does not say."""
+    """Return type and unique ID of the accelerator that this process uses; empty if there is none or it has no ID."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         if cuda is None or not cuda.is_initialized():
@@ -250,7 +249,7 @@ def artifact_hashes(artifacts: Mapping[str, str | os.PathLike[str]]) -> dict[str
 
 
 def data_manifest(given: Any) -> dict[str, Any]:
-    """Return a data manifest: a mapping as it is, a JSON file as it says, anything else by its hash."""
+    """Return a data manifest: a mapping unchanged, the content of a JSON file, or the hash of anything else."""
     if isinstance(given, Mapping):
         return dict(given)
     path = Path(given)
@@ -262,16 +261,16 @@ def data_manifest(given: Any) -> dict[str, Any]:
 
 
 def tokenizer_hash(given: Any) -> str:
-    """Return the hash of a tokenizer, equal for the object and for the file it was saved to.
+    """Return the hash of a tokenizer; the object and its saved file have the same hash.
 
-    What a call leaves behind in a tokenizer, its truncation and padding, does not count.
+    Truncation and padding, which a call changes in a tokenizer, do not count.
 
     Args:
         given: A file, a folder that holds one, or a tokenizer of `tokenizers`, `transformers`, `sentencepiece` or `tiktoken`.
 
     Raises:
-        TypeError: Where it is none of these.
-        UnreadableError: Where a file cannot be read.
+        TypeError: If it is none of these.
+        UnreadableError: If a file cannot be read.
     """
     if isinstance(given, str | os.PathLike):
         return _of_path(Path(given))
@@ -296,7 +295,7 @@ def _of_path(path: Path) -> str:
         return _without_state(path.read_text(encoding="utf-8")) if path.name == "tokenizer.json" else artifact_hash(path)
     files = sorted({file for pattern in _TOKENIZER_FILES for file in path.glob(pattern) if file.is_file()})
     if not files:
-        return artifact_hash(path)  # it says what is wrong, or is a folder of something else
+        return artifact_hash(path)  # raises with the reason, or hashes a folder of something else
     return text_hash("".join(f"{artifact_hash(file)}  {file.name}\n" for file in files))
 
 
@@ -308,7 +307,7 @@ def _without_state(text: str) -> str:
 
 
 def model_config(model: Any) -> dict[str, Any]:
-    """Return the fact `model` where a model carries its configuration: as an object, a dataclass or a mapping."""
+    """Return the fact `model` if a model has a configuration: an object, a dataclass or a mapping."""
     return next(({"model": config} for config in _configs(getattr(model, "config", None)) if config), {})
 
 

@@ -1,4 +1,4 @@
-"""A run at an address, for its recorder: which files are uploaded and in which order, and what an earlier start left there."""
+"""The run at an address, for its recorder: which files are uploaded, in which order, and what an earlier start left there."""
 
 import os
 import shlex
@@ -22,22 +22,22 @@ from ckaudit.remote.put import Refused, RemoteFolder
 from ckaudit.remote.spool import Journal, Sent, Spool, Stretch, make_room
 
 SETTLED_NANOSECONDS = 10**9
-"""Nanoseconds after which a folder that has not changed is believed: file systems tell time by their ticks."""
+"""Nanoseconds after which an unchanged modification time of a folder can be trusted: file systems have coarse clocks."""
 
 PARALLEL_UPLOADS = 8
-"""Files that are uploaded at the same time where more than so many wait."""
+"""Files that are uploaded in parallel if more than this number are pending."""
 
-CHECKPOINTS = 2  # the turn of the checkpoints of the run itself
+CHECKPOINTS = 2  # position of the run's own checkpoints in the upload order
 
 _AT_END = {"end", "write_errors", "checkpoint_ok", "first_write_error", "look_errors", "first_look_error"}
 
 
 class RemoteRun:
-    """The run of a spool and its address.
+    """The run in a spool, and the copy at its address.
 
     Args:
-        spool: Where the run waits.
-        rank: The rank whose files go up: the first one's are all but those that others write.
+        spool: The spool that holds the run.
+        rank: The rank whose files are uploaded; the first rank uploads all files but those of other ranks.
     """
 
     def __init__(self, spool: Spool, *, rank: int = 0) -> None:
@@ -46,18 +46,18 @@ class RemoteRun:
         self._log = LogSegments(spool.run / SCALARS_NAME, self._remote)
         self._is_checked = rank > 0
         self._fetch_lock, self._may_not_fetch = Lock(), False
-        self._changed = 0  # when the run folder had changed as it was listed last
+        self._changed = 0  # modification time of the run folder when it was last listed
         self._size = self._room = -1.0
-        self.progress = 0  # files that went up or came down
-        self.stale: Path | None = None  # where an earlier run was put that nobody else has
+        self.progress = 0  # files uploaded or downloaded
+        self.stale: Path | None = None  # where a local run was moved that exists nowhere else
 
     def load(self) -> None:
-        """Read what is known of earlier starts."""
+        """Read the journal of earlier starts."""
         self.journal = Journal.load(self.journal.path)
 
-    # An earlier start, here or elsewhere.
+    # An earlier start, on this machine or another one.
     def fetch_earlier_run(self) -> set[str]:
-        """Replace the run folder by the run at the address, where another machine went on with it.
+        """Replace the run folder by the run at the address, if another machine continued it.
 
         Returns:
             The names of the files at the address.
@@ -78,20 +78,20 @@ class RemoteRun:
         return {*names}
 
     def forbid_fetching(self) -> None:
-        """Leave the run folder as it is from now on: the training begins."""
+        """Keep the run folder as it is from now on, because the training begins."""
         with self._fetch_lock:
             self._may_not_fetch = True
 
     def _is_known(self, names: dict[str, int]) -> bool:
-        """Tell whether the run at the address was written from this spool alone, or the address has none."""
+        """Tell whether the run at the address was written from this spool alone, or the address has no run."""
         if MANIFEST_NAME in names:
             manifest = self._remote.read(MANIFEST_NAME)
             return _hash(manifest) in self.journal.manifests or _read(self.spool.run / MANIFEST_NAME) == manifest
-        # What went up from here has been deleted there, or is another's.
+        # Files uploaded from here are gone, or the files there belong to another run.
         return not (self.journal.sent or self.journal.lines or any(map(_is_of_run, names)))
 
     def _fetch(self, names: dict[str, int]) -> Path:
-        """Return a folder with what a resume needs of the run at the address, and begin a journal that knows the rest."""
+        """Return a folder with the remote files that a resume needs, and start a journal that lists the others."""
         folder, journal = self.spool.folder / ".fetched", self.journal.path
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -125,7 +125,7 @@ class RemoteRun:
                 self.journal.add(name, lines=Stretch(start, log.tell()))
 
     def _set_aside_stale(self) -> None:
-        """Keep a run that was not uploaded completely before another recorder wrote to its address."""
+        """Keep an incompletely uploaded run whose address another recorder has written to."""
         if self.spool.is_complete or not (self.spool.run / MANIFEST_NAME).exists():
             return
         number = sum(1 for _ in self.spool.folder.glob("stale-*"))
@@ -133,10 +133,10 @@ class RemoteRun:
         self.spool.run.rename(self.stale)
 
     def set_aside(self, start_step: int, names: set[str], local_names: set[str]) -> None:
-        """Note which checkpoints at the address a resume makes history; those that were here are renamed already.
+        """Note which checkpoints at the address a resume supersedes; local ones are renamed already.
 
         Args:
-            start_step: The step that the run goes on from.
+            start_step: The step that the run resumes from.
             names: The files at the address.
             local_names: The files that were in the run folder.
         """
@@ -145,19 +145,18 @@ class RemoteRun:
                 is_alone = name not in local_names and name in names | self.journal.freed
                 self.journal.add(name, is_gone=True, is_aside=is_alone and not self._rank)
 
-    # What is new goes up, in an order in which a reader never sees less than a killed run would have left.
+    # New files are uploaded in an order in which a reader never sees less than a killed run would have left.
     def upload(self, *, recheck_all: bool = False, may_lack_manifest: bool = True) -> None:
-        """Upload what is new or has changed.
+        """Upload new and changed files.
 
-        A line never comes before its checkpoint, nor before the session that it belongs to; that a session has ended is said
-        last of all.
+        A log line is never uploaded before its checkpoint or its session. The end of a session is uploaded last.
 
         Args:
-            recheck_all: Whether files that were uploaded before are compared again.
-            may_lack_manifest: Whether files go up without a `run.json`; while a run begins, they wait for it.
+            recheck_all: Whether files uploaded before are compared again.
+            may_lack_manifest: Whether files are uploaded without a `run.json`; while a run begins, they wait for it.
 
         Raises:
-            Refused: Where somebody else has written a run to the address.
+            Refused: If the address holds another run.
         """
         self._check()
         if self._rank:
@@ -176,7 +175,7 @@ class RemoteRun:
         self._upload_manifest(manifest)
 
     def _check(self) -> None:
-        """Make sure, where that could not be asked at the start, that the address has no other run."""
+        """Check that the address holds no other run, if that was not possible at the start."""
         if self._is_checked:
             return
         if not self._is_known(self._remote.sizes()):
@@ -190,7 +189,7 @@ class RemoteRun:
         )
 
     def _begin_session(self, manifest: bytes | None) -> None:
-        """Put up a run.json that knows the session, before anything of it, and does not know that it has ended."""
+        """Upload a run.json that has the new session, but not its end, before any file of the session."""
         if manifest is None:
             return
         document = msgspec.json.decode(manifest)
@@ -207,7 +206,7 @@ class RemoteRun:
     def _upload_manifest(self, manifest: bytes | None) -> None:
         if manifest is None or _hash(manifest) == self.journal.manifest:
             return
-        # Noted before it is there too: a process killed in between knows its own run again.
+        # Noted before the upload: a process killed in between must recognise its own run.
         self.journal.manifests.add(_hash(manifest))
         self.journal.add(MANIFEST_NAME, manifest=self.journal.manifest, sessions=self.journal.sessions)
         self._remote.put(MANIFEST_NAME, manifest)
@@ -223,7 +222,7 @@ class RemoteRun:
         if changed == self._changed and not recheck_all:
             return
         names = sorted(self._new_files(recheck_all=recheck_all), key=_turn)
-        if len(names) > PARALLEL_UPLOADS:  # much has waited, as after a lost connection
+        if len(names) > PARALLEL_UPLOADS:  # many are pending, as after a lost connection
             count = sum(_turn(name)[0] < CHECKPOINTS for name in names)
             names, at_once = names[:count], names[count:]
         else:
@@ -231,7 +230,7 @@ class RemoteRun:
         for name in names:
             self._upload_file(name)
         self._upload_in_parallel(at_once)
-        # A file that comes within the same tick of the file system's clock does not change the time of its folder.
+        # A file created within the same tick of the file system's clock does not change the folder's modification time.
         self._changed = changed if time_ns() - changed > SETTLED_NANOSECONDS else 0
 
     def _new_files(self, *, recheck_all: bool) -> Iterator[str]:
@@ -254,7 +253,7 @@ class RemoteRun:
         """Upload files whose order does not matter, several at a time.
 
         Raises:
-            Exception: The error of the first file that failed; the other files of its turn are uploaded and noted.
+            Exception: The error of the first failed file; the other files of the same batch are uploaded and noted.
         """
         with ThreadPoolExecutor(PARALLEL_UPLOADS, thread_name_prefix="ckaudit uploader") as pool:
             for start in range(0, len(names), PARALLEL_UPLOADS):
@@ -267,7 +266,7 @@ class RemoteRun:
                     raise failures[0]
 
     def _upload_unchecked(self, name: str) -> Sent | None:
-        """Upload a file, and return its size and time; None: it has been renamed since, as a resume does."""
+        """Upload a file, and return its size and time; None: a resume has renamed it since."""
         path = self.spool.run / name
         try:
             sent, data = _sent(path), path.read_bytes()
@@ -292,7 +291,7 @@ class RemoteRun:
                 self.journal.add(replaced, is_gone=True)
 
     def _rename_to_history(self, name: str) -> None:
-        """Rename a checkpoint at the address, as a resume does here."""
+        """Rename a superseded checkpoint at the address, as a resume does locally."""
         copy = self.spool.folder / f".aside-{name}"
         with suppress(FileNotFoundError):
             copy.write_bytes(data := self._remote.read(name))
@@ -301,9 +300,9 @@ class RemoteRun:
             copy.unlink()
         self.journal.add(name, is_gone=True)
 
-    # The disk here.
+    # The local disk.
     def free(self) -> None:
-        """Delete checkpoints that are up, the oldest first, where the spools do not keep to their limit."""
+        """Delete uploaded checkpoints, the oldest first, if the spools exceed their limit."""
         if not self.spool.run.is_relative_to(self.spool.folder) or (self._size >= 0 and self._size <= self._room):
             return
         self._room, self._size = make_room(self.spool), float(self.spool.size())
@@ -322,7 +321,7 @@ class RemoteRun:
                 self._size -= sent.size
 
     def waiting(self) -> list[str]:
-        """Return the names of files that are not up as they are here."""
+        """Return the names of files whose current content is not uploaded."""
         if not self.spool.run.is_dir():
             return []
         names = [*self._new_files(recheck_all=True)]
@@ -333,13 +332,13 @@ class RemoteRun:
 
 
 def _turn(name: str) -> tuple[int, str]:
-    """Return the rank of a file in the upload: the reference first, then history, then checkpoints by step."""
+    """Return the position of a file in the upload: the reference first, then superseded checkpoints, then checkpoints by step."""
     match = CHECKPOINT_NAME.match(name)
     return (0 if match is None else 1 if match["session"] else CHECKPOINTS), name
 
 
 def _is_of_run(name: str) -> bool:
-    """Tell whether a file is one of a run's own; those of other ranks may come before the first one's."""
+    """Tell whether a file belongs to a run; files of other ranks do not count, as they may arrive first."""
     match = CHECKPOINT_NAME.match(name)
     return name == MANIFEST_NAME or SCALARS_PATTERN.match(name) is not None or (match is not None and not match["rank"])
 

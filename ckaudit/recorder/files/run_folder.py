@@ -1,4 +1,4 @@
-"""The run folder as the recorder writes it: opened at a start, resumed where it exists, written by a thread of its own."""
+"""The run folder that the recorder writes: created at a start, continued at a resume, written by a background thread."""
 
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -31,23 +31,23 @@ from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.model.weight_movement import Reference
 from ckaudit.recorder.stats.arrays import Array
 
-MAX_HELD_LINES = 100_000  # lines kept while the disk does not take them: 30 MB
+MAX_HELD_LINES = 100_000  # pending lines while the disk takes none: 30 MB
 LINES_AT_ONCE = 200
-TRIES = 3  # at the start and the end, where the training does not mind to wait a moment
+TRIES = 3  # at the start and the end, when the training can wait a moment
 
 _OPEN: "WeakSet[RunFolderWriter]" = WeakSet()
 
 
 class RunFolderWriter:
-    """Every file of one run. Each method may fail as files do; the recorder guards them.
+    """Writes every file of one run. Each method may raise `OSError`; the recorder guards them.
 
     Attributes:
         session: Number of this start, from 0.
         steps_seen: Updates applied before this start.
         reference: The weights of step 0, where they are known.
-        suffix: How checkpoints are packed.
-        batches: The batches seen so far, in earlier starts too.
-        write_seconds: What writing the latest checkpoint took of the training.
+        suffix: File suffix of checkpoints, which says how they are compressed.
+        batches: The batches seen so far, including earlier starts.
+        write_seconds: Seconds of training time that writing the latest checkpoint took.
     """
 
     def __init__(self, path: Path, guard: Guard, *, suffix: str, start_step: int, address: str | None = None) -> None:
@@ -60,15 +60,15 @@ class RunFolderWriter:
         self._manifest = Manifest(schema_version="ck.run.v1")
         self._scalars = ScalarLogWriter(path / SCALARS_NAME, 0)
         self._lines, self._is_ready = path / SCALARS_NAME, False
-        self._held: deque[tuple[bytes, int]] = deque()  # lines that wait, with their sessions
+        self._held: deque[tuple[bytes, int]] = deque()  # pending lines with their sessions
         self._lines_taken = self._lines_written = 0
-        self._barriers: deque[int] = deque()  # for each checkpoint that waits, how many lines come before it
-        self._owed: dict[str, Callable[[], bytes]] = {}  # whole files that could not be written
+        self._barriers: deque[int] = deque()  # for each pending checkpoint, how many lines come before it
+        self._owed: dict[str, Callable[[], bytes]] = {}  # whole files whose write failed
         self._background = Background(guard)
         _OPEN.add(self)
 
     def open(self, facts: Mapping[str, Any]) -> None:
-        """Make the folder ready, leftovers cleared, and begin a new session; one that cannot be used yet may be later."""
+        """Prepare the folder and begin a new session; a folder that is not usable yet is tried again later."""
         if self._uploader is not None:
             with self._guard("preparing the way to the address", writes=True):
                 self._uploader.open(is_resume=self._start_step > 0)
@@ -82,10 +82,10 @@ class RunFolderWriter:
                 self.batches.recall(self._lines, until=self._start_step)
 
     def _make_ready(self, *, tries: int = 1) -> None:
-        """Make a folder out of whatever is there, once; nothing is written to one whose earlier run could not be read.
+        """Prepare the folder once; nothing is written before an earlier run in it has been read.
 
         Raises:
-            OSError: If it cannot be used now.
+            OSError: If the folder cannot be used now.
         """
         if not self._is_ready:
             _try(self._open_folder, tries)
@@ -124,7 +124,7 @@ class RunFolderWriter:
         take: Callable[[Mapping[str, Array]], Reference],
         **computed: Any,
     ) -> None:
-        """Open the folder, take the reference of step 0, and describe the run; a part that fails leaves the others."""
+        """Open the folder, take the reference of step 0, and describe the run; if one part fails, the others are still done."""
         with self._guard("opening the folder", writes=True):
             self.open(facts)
         with self._guard("writing reference.npz", writes=True):
@@ -135,17 +135,17 @@ class RunFolderWriter:
 
     @property
     def is_resume(self) -> bool:
-        """Whether the training goes on with something; then the reference is read at the start."""
+        """Whether the training resumes; then the reference is read at the start."""
         return self._start_step > 0
 
     def describe(self, **computed: Any) -> None:
-        """Set what the recorder itself knows of the run, and have `run.json` written."""
+        """Set the facts that the recorder knows itself, and have `run.json` written."""
         for name, value in computed.items():
             setattr(self._manifest, name, value)
         self._submit_whole(MANIFEST_NAME, self._manifest_bytes, size=0)
 
     def _manifest_bytes(self) -> bytes:
-        """Return `run.json` as it is to be: of other starts, one of which may have taken the run over, it says what they said."""
+        """Return the new `run.json`; sessions of other starts, even later ones, keep what the file says."""
         try:
             written = load(self.path)
         except DecodeError:
@@ -161,14 +161,14 @@ class RunFolderWriter:
         return encode(latest)
 
     def set_attention_directions(self, directions: Mapping[str, AttentionDirection]) -> None:
-        """Keep which way the attention of layers is to look; a prefix may show later than the layer."""
+        """Keep the attention direction of layers; a prefix may be detected later than the layer."""
         known = self._manifest.attention or {}
         new = {layer: way for layer, way in directions.items() if layer not in known or (way == "prefix" != known[layer])}
         if new:
             self.describe(attention={**known, **new})
 
     def set_session_facts(self, **facts: Any) -> None:
-        """Set what is known of this session, None left out, and have `run.json` written."""
+        """Set facts of this session, without those that are None, and have `run.json` written."""
         for name, value in facts.items():
             if value is not None:
                 setattr((self._manifest.sessions or [])[-1], name, value)
@@ -177,7 +177,7 @@ class RunFolderWriter:
     def take_reference(
         self, tensors: Mapping[str, Array], take: Callable[[Mapping[str, Array]], Reference] = Reference.take
     ) -> None:
-        """Take the reference of step 0, or read it where the run started earlier."""
+        """Take the reference of step 0, or read it if the run started earlier."""
         path = self.path / REFERENCE_NAME
         if self._start_step == 0:
             self.reference = take(tensors)
@@ -186,9 +186,9 @@ class RunFolderWriter:
         elif path.exists():
             self.reference = Reference.load(path)
 
-    # What the thread does: files first that could not be written before, then lines, each in its turn.
+    # The background thread: first files whose write failed before, then lines and checkpoints in order.
     def _submit_whole(self, name: str, make: Callable[[], bytes], *, size: int) -> None:
-        """Have a file written that is not lost where that fails: it is tried again before whatever is written next."""
+        """Have a file written; if that fails, it is tried again before the next write."""
 
         def write_file() -> None:
             self._owed[name] = make
@@ -207,7 +207,7 @@ class RunFolderWriter:
                 raise
 
     def _catch_up(self) -> None:
-        """Write what could not be written before, as far as that can be done now: its failure is counted already."""
+        """Retry what could not be written before; the failure is counted already."""
         self._make_ready()
         with suppress(OSError):
             self._write_owed()
@@ -218,19 +218,19 @@ class RunFolderWriter:
     def append(self, step: int, now: float, values: Mapping[str, Any]) -> None:
         """Have one line of `scalars.jsonl` written.
 
-        Where a line is, its checkpoint is too, whenever the process is killed: lines come behind what came before them.
+        Lines and checkpoints are written in order: a line in the log implies its checkpoint, whenever the process is killed.
         """
         if len(self._held) >= MAX_HELD_LINES:
             raise OSError(f"{MAX_HELD_LINES:,} lines wait for a disk that does not take them")
-        session = self.session  # read first: the thread may find out about earlier starts meanwhile
+        session = self.session  # read first: meanwhile the thread may find earlier starts
         self._held.append((self._scalars.line(step, now, values), session))
         self._lines_taken += 1
         self._background.submit("writing scalars.jsonl", self._append_held)
 
     def _append_held(self) -> None:
-        """Write the lines that wait, many at once where the disk is slow, up to the next checkpoint; what fails is kept."""
+        """Write pending lines up to the next checkpoint, many at once if the disk is slow; lines are kept if a write fails."""
         self._catch_up()
-        # How many there are is looked at before a checkpoint may come in between.
+        # The number of lines is read before a checkpoint can be added.
         while count := min(len(self._held), LINES_AT_ONCE, self._lines_before_checkpoint()):
             lines = (self._scalars.in_session(*self._held[number]) for number in range(count))
             self._scalars.write(b"".join(lines))
@@ -244,7 +244,7 @@ class RunFolderWriter:
         return LINES_AT_ONCE
 
     def write(self, checkpoint: Checkpoint, notes: Checkpoint | None = None) -> None:
-        """Turn one checkpoint to bytes, and have them written while the training goes on; `notes` are the rank's own."""
+        """Encode one checkpoint, and have it written while the training continues; `notes` is the rank's own file."""
         start = perf_counter()
         notes_file = None if notes is None else (checkpoint_file_name(notes.step, rank=notes.rank or 0), encode(notes))
         session = self.session if checkpoint.session is UNSET else checkpoint.session
@@ -263,7 +263,7 @@ class RunFolderWriter:
     ) -> None:
         try:
             self._catch_up()
-            if session != self.session:  # the earlier starts could not be read when it was taken
+            if session != self.session:  # earlier starts could not be read when the checkpoint was taken
                 checkpoint.session = self.session
                 data = encode(checkpoint, suffix)
             write_atomic(self.path / checkpoint_file_name(checkpoint.step, suffix), data)
@@ -273,7 +273,7 @@ class RunFolderWriter:
             self._barriers.popleft()
 
     def wait_for_writes(self, *, patience: float = 2.0) -> None:
-        """Wait for what is being written, so many seconds at most, unless the disk does not answer."""
+        """Wait for pending writes, for at most `patience` seconds, unless the disk does not respond."""
         self._background.wait_for_writes(patience=patience)
 
     @property
@@ -282,7 +282,7 @@ class RunFolderWriter:
         return self._manifest.tensors or {}
 
     def close(self) -> None:
-        """Wait for what is being written, and say in `run.json` that the session ended, and how well."""
+        """Wait for pending writes, and note the end of the session and its failures in `run.json`."""
         with self._guard("waiting for the disk", writes=True):
             self._background.close()
         try:
@@ -300,7 +300,7 @@ class RunFolderWriter:
         session = (self._manifest.sessions or [])[-1]
         guard, session.end = self._guard, time()
         session.checkpoint_ok = not guard.write_failures
-        if self._uploader is not None:  # what an address does not take is whole all the same
+        if self._uploader is not None:  # a refused upload does not make the local run incomplete
             with guard("putting the run up", writes=True):
                 self._uploader.raise_refusal()
         session.write_errors = guard.write_failures
@@ -311,14 +311,14 @@ class RunFolderWriter:
 
 
 def wait_for_writes(path: Path) -> None:
-    """Wait until recorders of this process have written what is pending, so that the folder can be read at once."""
+    """Wait for pending writes of this process's recorders to a folder, so that it can be read at once."""
     for folder in [*_OPEN]:
         if folder.path == path.absolute():
             folder.wait_for_writes()
 
 
 def _try(job: Callable[[], None], tries: int) -> None:
-    """Do a job, again after a moment where it fails as files do."""
+    """Do a job, and retry it after a moment if it raises `OSError`."""
     for wait in (0.1 * 2**number for number in range(tries - 1)):
         with suppress(OSError):
             job()

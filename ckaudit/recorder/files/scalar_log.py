@@ -1,4 +1,4 @@
-"""`scalars.jsonl`: a line per step, appended with one write, and what its end says at a resume."""
+"""`scalars.jsonl`: one line per step, appended with one write, and reads of its last lines at a resume."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ class ScalarLogWriter:
     """Appends lines to one file, opened at the first line and again after every failure.
 
     Attributes:
-        session: The number of this start, which stands in every line.
+        session: The number of this start, which is in every line.
     """
 
     def __init__(self, path: Path, session: int) -> None:
@@ -33,10 +33,10 @@ class ScalarLogWriter:
         self._torn: tuple[int, int] | None = None
 
     def line(self, step: int, time: float, values: Mapping[str, Any]) -> bytes:
-        """Return the bytes of a line; the first one names the contract.
+        """Return the bytes of a log line; the first line contains `schema_version`.
 
         Raises:
-            UnicodeEncodeError: If a text is none.
+            UnicodeEncodeError: If a text cannot be encoded.
         """
         line: dict[str, Any] = {"step": step, "time": round(time, 3), "session": self.session, **values}
         if not self._announced:
@@ -49,19 +49,19 @@ class ScalarLogWriter:
         return data
 
     def in_session(self, line: bytes, session: int) -> bytes:
-        """Return a line that was made in a session, as one of the session that is known by now: its number stands first."""
+        """Return a line with its session number replaced by the current one; the number is at the front of the line."""
         return line if session == self.session else line.replace(b'"session":%d' % session, b'"session":%d' % self.session, 1)
 
     def write(self, data: bytes) -> None:
         """Write a line.
 
         Raises:
-            OSError: If it could not be written whole; the file then ends with the line before, or will before the next.
+            OSError: If the line could not be written completely; the incomplete part is cut off at once or before the next line.
         """
         try:
             self._write(data)
         except OSError:
-            with suppress(OSError):  # of a file system that was away it may be good for nothing any more
+            with suppress(OSError):  # after a file system outage, even closing may fail
                 self.close()
             raise
 
@@ -77,13 +77,13 @@ class ScalarLogWriter:
         if written < len(data):
             end = os.lseek(descriptor, 0, os.SEEK_CUR)
             self._torn = end - written, end
-            if os.fstat(descriptor).st_size == end:  # or another program has written behind it
+            if os.fstat(descriptor).st_size == end:  # otherwise another program has appended since
                 os.ftruncate(descriptor, end - written)
                 self._torn = None
             raise OSError(f"the disk took {written} of {len(data)} bytes")
 
     def _cut_again(self, good: int, end: int) -> None:
-        """Cut off what a write left that took only a part, whole lines of it too: all of them come again."""
+        """Cut off what an incomplete write left, including whole lines: all of them are written again."""
         if self._path.exists() and self._path.stat().st_size == end:
             os.truncate(self._path, good)
         else:
@@ -97,18 +97,18 @@ class ScalarLogWriter:
 
 
 def plain_value(value: Any) -> float | str | bool | None:
-    """Return a logged value as a number, a text, a truth value or None, from whatever library it comes.
+    """Return a logged value of any library as a number, a string, a bool or None.
 
     Raises:
         TypeError: If it is none of these, such as a tensor of several elements.
-        ValueError: If ranks hold parts of it; `value.full_tensor()` is the whole.
+        ValueError: If the tensor is sharded; `value.full_tensor()` is the whole.
     """
     if is_sharded(value):
         if not all(placement.is_replicate() for placement in value.placements):
             raise ValueError("each rank has only a part of it")
         value = local(value)
     if hasattr(value, "item"):
-        # A float32 in the digits of a float64 shows digits that nobody computed.
+        # A float32 printed as a float64 would show digits that nobody computed.
         narrow = getattr(getattr(value, "dtype", None), "itemsize", 8) < 8
         value = value.item()
         value = shorten(value) if narrow and isinstance(value, float) else value
@@ -118,7 +118,7 @@ def plain_value(value: Any) -> float | str | bool | None:
 
 
 def accepted_values(values: Mapping[str, Any], guard: Guard) -> dict[str, float | str | bool | None]:
-    """Return logged values as `plain_value` does; one that is no scalar, or has a reserved name, is left out and counted."""
+    """Return logged values as `plain_value` does; a value that is no scalar or has a reserved name is left out and counted."""
     scalars: dict[str, float | str | bool | None] = {}
     for name, value in values.items():
         with guard(f"logging {name}"):
@@ -129,18 +129,18 @@ def accepted_values(values: Mapping[str, Any], guard: Guard) -> dict[str, float 
 
 
 def number(value: Any) -> float | None:
-    """Return a logged value as a number, or None where it is None.
+    """Return a logged value as a number; None stays None.
 
     Raises:
         TypeError: If it is no scalar.
-        ValueError: If it is a text that is no number.
+        ValueError: If it is a string that is not a number.
     """
     scalar = plain_value(value)
     return None if scalar is None else float(scalar)
 
 
 def cut_torn_tail(path: Path) -> int:
-    """Cut what follows the last newline, the half line of a killed writer; return how many bytes that were."""
+    """Cut off a torn last line, which a killed writer leaves; return the number of bytes cut."""
     if not path.exists():
         return 0
     with path.open("r+b") as stream:
@@ -160,7 +160,7 @@ def cut_torn_tail(path: Path) -> int:
 
 
 def last_value(path: Path, name: str, *, until: int) -> Any:
-    """Return the latest value of `name` at a step not after `until`, read from the end; None where there is none."""
+    """Return the latest value of `name` at a step up to `until`, read from the end of the file; None if there is none."""
     for line in _lines_backwards(path):
         try:
             values = msgspec.json.decode(line)
@@ -172,9 +172,9 @@ def last_value(path: Path, name: str, *, until: int) -> Any:
 
 
 def values_backwards(path: Path, name: str, *, until: int, max_values: int) -> dict[int, Any]:
-    """Return the latest values of `name` by step, at most `max_values` of them, none after `until`.
+    """Return the latest values of `name` by step, at most `max_values` of them, up to step `until`.
 
-    A step that was taken again after a resume has the value of its last session.
+    A step that was repeated after a resume has the value of its last session.
     """
     latest: dict[int, Any] = {}
     earliest = until
@@ -185,7 +185,7 @@ def values_backwards(path: Path, name: str, *, until: int, max_values: int) -> d
             continue
         if not isinstance(values, dict) or not isinstance(step := values.get("step"), int) or step > earliest:
             continue
-        # Lines of a replaced stretch come later, going backwards, and repeat steps that are known by then.
+        # Going backwards, superseded lines come later and repeat steps that are known by then.
         earliest = step
         if values.get(name) is not None:
             latest.setdefault(step, values[name])

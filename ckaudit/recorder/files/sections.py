@@ -32,7 +32,7 @@ Held: TypeAlias = dict[str, NDArray[Any]]
 
 
 class SectionOptions(Struct, frozen=True, kw_only=True):
-    """Settings of what is written, and how much: see `Writer`."""
+    """Settings for what is written, and how much; see `Writer`."""
 
     causal: bool | None
     hidden: Sequence[str]
@@ -41,7 +41,7 @@ class SectionOptions(Struct, frozen=True, kw_only=True):
 
 
 class GivenArrays(Struct, frozen=True, kw_only=True):
-    """Arrays of one step, by name: see `Writer.checkpoint`."""
+    """Arrays of one step, by name; see `Writer.checkpoint`."""
 
     weights: Held = field(default_factory=dict)
     gradients: Held = field(default_factory=dict)
@@ -51,13 +51,13 @@ class GivenArrays(Struct, frozen=True, kw_only=True):
 
 
 class SectionWriter:
-    """The part of the writer that reads arrays and fills sections from them.
+    """Reads arrays and fills the sections of a checkpoint from them.
 
     Args:
-        guard: Keeps a section that fails from taking the others with it.
-        facts: What is known of tensors beyond their arrays.
+        guard: Isolates a failing section from the others.
+        facts: Facts of tensors besides their arrays.
         options: How much is written.
-        planner: What there is room for.
+        planner: Plans what fits into the budget.
     """
 
     def __init__(self, guard: Guard, facts: Mapping[str, TensorFacts], options: SectionOptions, planner: BudgetPlanner) -> None:
@@ -68,12 +68,12 @@ class SectionWriter:
     def fill(
         self, checkpoint: Checkpoint, step_state: StepState, given: GivenArrays, reference: Reference | None
     ) -> dict[str, float | None]:
-        """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
+        """Fill the tensor sections, and return the checkpoint's derived scalars; a section that fails is absent."""
         derived: dict[str, float | None] = {"update_to_weight": None, "min_normalized_entropy": None}
         tensors = [self._part(name, array) for name, array in (given.gradients | given.weights).items()]
         layers = [SizedPart(layer, depth_of(layer), 1) for layer in given.attention]
         depths = self._planner.depths([*tensors, *layers], step_state)
-        # A half-broken array gives NaN, which is what the file is to say.
+        # A corrupt array gives NaN, which the file should show.
         with np.errstate(all="ignore"):
             with self._guard("activations"):
                 checkpoint.activations = self._activations(given.activations) or UNSET
@@ -94,7 +94,7 @@ class SectionWriter:
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
 
     def choose_suffix(self, weights: Held) -> str:
-        """Return how the files of a run with these weights are packed, and plan for it from now on."""
+        """Return the file suffix for a run with these weights, and plan for it from now on."""
         tensors = [self._part(name, array) for name, array in weights.items()]
         self._planner = self._planner.choose_suffix(tensors, [], [])
         return self._planner.suffix
@@ -151,13 +151,13 @@ def array_measurements(arrays: Arrays | None) -> Held:
 
 
 def attention_measurements(attention: Mapping[str, Any] | None) -> dict[str, tuple[NDArray[Any], NDArray[Any] | None]]:
-    """Return each layer's probabilities, and its logits where they were given beside them."""
+    """Return each layer's probabilities, and its logits if they were given."""
     pairs = {layer: given if isinstance(given, tuple | list) else (given, None) for layer, given in (attention or {}).items()}
     return {layer: (np.asarray(p), None if logits is None else np.asarray(logits)) for layer, (p, logits) in pairs.items()}
 
 
 def given_facts(tensors: Mapping[str, Mapping[str, Any]], guard: Guard) -> dict[str, TensorFacts]:
-    """Return the facts of tensors that the caller knows; those that are no facts are left out, and counted."""
+    """Return the facts of tensors that the caller gave; invalid ones are left out and counted."""
     known = {}
     for name, facts in tensors.items():
         with guard(f"the facts of {name}"):
@@ -166,7 +166,7 @@ def given_facts(tensors: Mapping[str, Mapping[str, Any]], guard: Guard) -> dict[
 
 
 def tensor_table(weights: Held, facts: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
-    """Return the facts of every tensor, in the order of the weights: those that were given, the others from name and array."""
+    """Return the facts of every tensor in the order of the weights: the given ones, others from name and array."""
     table = {}
     for name, array in weights.items():
         known = facts.get(name, TensorFacts())

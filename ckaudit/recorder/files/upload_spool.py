@@ -1,4 +1,4 @@
-"""Putting up what a recorder has left in its spool."""
+"""Uploads of runs that a recorder left in its spool."""
 
 import os
 import re
@@ -20,10 +20,10 @@ _JOURNAL = re.compile(r"put-(\d+)\.jsonl")
 
 
 def spool_named(name: str) -> Spool:
-    """Return the spool that a user names by its address, by its folder or by the run folder in it.
+    """Return the spool that a user names by address, by folder or by the run folder in it.
 
     Raises:
-        UnreadableError: Where there is none.
+        UnreadableError: If there is none.
     """
     path = Path(name).absolute()
     for spool in spools():
@@ -33,11 +33,11 @@ def spool_named(name: str) -> Spool:
 
 
 def spool_to(folder: str, address: str) -> Spool:
-    """Return a spool that puts a run folder of this machine up at an address.
+    """Return a spool that uploads a local run folder to an address.
 
     Raises:
-        UnreadableError: Where there is no such folder.
-        UsageError: Where the address is none, or has a spool with another run.
+        UnreadableError: If there is no such folder.
+        UsageError: If the address is invalid, or has a spool with another run.
     """
     if not is_uri(address):
         raise UsageError(f"--to {address} is no address", hint="Name a bucket and a folder in it, as s3://bucket/run.")
@@ -53,7 +53,7 @@ def spool_to(folder: str, address: str) -> Spool:
 
 
 def waiting(spool: Spool) -> list[str]:
-    """Return the names of the files of a spool that are not up as they are here."""
+    """Return the names of the spool's files whose current content is not uploaded."""
     names = []
     for rank in _ranks(spool):
         run = RemoteRun(spool, rank=rank)
@@ -63,15 +63,15 @@ def waiting(spool: Spool) -> list[str]:
 
 
 def push(spool: Spool, *, patience: float, report: Callable[[str], None] = lambda _: None) -> int:
-    """Upload everything of a spool, and return the number of files.
+    """Upload all files of a spool, and return their number.
 
     Args:
         spool: The spool; no recorder may be writing it.
-        patience: Seconds for which lost connections are tried again while nothing goes up.
-        report: Called with a line once a connection is lost.
+        patience: Seconds of retries after a lost connection while nothing is uploaded.
+        report: Called with a message when a connection is lost.
 
     Raises:
-        CkauditError: Where it could not be put up whole.
+        CkauditError: If the spool could not be uploaded completely.
     """
     try:
         spool.make()

@@ -1,4 +1,4 @@
-"""The thread that uploads a run while it is recorded: the training waits for it at its start and its end only."""
+"""The thread that uploads a run while it is recorded: the training waits for it only at its start and its end."""
 
 import os
 import shlex
@@ -18,25 +18,25 @@ from ckaudit.remote.spool import spool_of
 from ckaudit.wording import plural
 
 PAUSE = 5.0
-"""Seconds between two looks at the run folder."""
+"""Seconds between two scans of the run folder."""
 
 START_PATIENCE, RESUME_PATIENCE = 10.0, 60.0
-"""Seconds that a recorder waits for an address that does not answer: at a start, and where only it can say what came before."""
+"""Seconds that a recorder waits for an unresponsive address: at a normal start, and at a resume that has no local run."""
 
 CLOSE_PATIENCE, LONGEST_CLOSE = 30.0, 600.0
-"""Seconds that the end of a recorder waits while nothing goes up, and in all."""
+"""Seconds that closing a recorder waits while nothing is uploaded, and in all."""
 
 
 class Uploader:
-    """Uploads what is written to a run folder.
+    """Uploads the files written to a run folder.
 
     Attributes:
-        spool: Where the run waits.
-        is_up: Whether everything was up when it ended.
+        spool: The spool that holds the run.
+        is_up: Whether everything was uploaded at the end.
 
     Args:
         address: The address of the run.
-        rank: The rank whose files go up.
+        rank: The rank whose files are uploaded.
     """
 
     def __init__(self, address: str, *, rank: int = 0) -> None:
@@ -52,14 +52,14 @@ class Uploader:
         self._reported: set[tuple[bool, type[BaseException]]] = set()
 
     def open(self, *, is_resume: bool = False, may_fetch: bool = True) -> None:
-        """Make the run folder what the address has, where it has more, and wait for that within limits.
+        """Start the thread, which replaces the run folder if the address has a newer run, and wait for that within limits.
 
         Args:
-            is_resume: Whether the training goes on with something, so that what came before is worth some patience.
-            may_fetch: Whether the run at the address is read: by the first rank alone.
+            is_resume: Whether the training resumes, so that it waits longer for the earlier run.
+            may_fetch: Whether the run at the address is fetched; only the first rank does.
 
         Raises:
-            OSError: Where there is no room for a spool.
+            OSError: If there is no room for a spool.
         """
         self._prepare()
         is_alone = is_resume and not (self.spool.run / "run.json").exists()
@@ -81,11 +81,11 @@ class Uploader:
         self._thread = thread
 
     def begin(self, start_step: int, local_names: set[str] | None) -> None:
-        """Begin to upload, once the run folder is as the recorder goes on with it.
+        """Begin to upload, once the recorder has prepared the run folder.
 
         Args:
-            start_step: The step that the run goes on from.
-            local_names: The files that were in the run folder before it was made ready; None: no run was.
+            start_step: The step that the run resumes from.
+            local_names: The files in the run folder before it was prepared; None: it had no run.
         """
         self._start_step, self._local_names = start_step, local_names
         if self._is_prepared:
@@ -97,11 +97,11 @@ class Uploader:
             self._run.set_aside(self._start_step, self._remote_names, self._local_names)
 
     def retry_start(self) -> None:
-        """Start the thread where that failed before, as where the system had no more threads; it uploads what has waited.
+        """Start the thread if that failed before, for example without a free thread; it uploads the pending files.
 
         Raises:
-            OSError: Where there still is no room for a spool.
-            RuntimeError: Where the system starts no thread.
+            OSError: If there is still no room for a spool.
+            RuntimeError: If the system cannot start a thread.
         """
         if self._thread is not None or self._closing.is_set() or not self._begun.is_set():
             return
@@ -112,16 +112,16 @@ class Uploader:
         self._start(may_fetch=False, is_alone=False)
 
     def raise_refusal(self) -> None:
-        """Raise what keeps files from going up that will not pass by itself.
+        """Raise the permanent error that keeps files from being uploaded.
 
         Raises:
-            Refused: With the reason.
+            Refused: If there is such an error.
         """
         if self._refusal:
             raise Refused(f"{self._refusal}. {self._what_is_left()}")
 
     def close(self) -> None:
-        """Upload what is left and end; log where the rest is and which command uploads it, if the time is not enough."""
+        """Upload the remaining files and end; if time runs out, log where they are and the command that uploads them."""
         if self._closing.is_set() or os.getpid() != self._process:
             return
         self._begun.set()
@@ -150,7 +150,7 @@ class Uploader:
         return f"{files} in {self.spool.run}: `ckaudit push {shlex.quote(shown(self.spool.address))}` puts them up"
 
     def _wait(self, event: Event, patience: float, longest: float) -> None:
-        """Wait for an event, while files go up or come down."""
+        """Wait for an event while files are transferred."""
         end, latest, progress = monotonic() + longest, monotonic(), self._run.progress
         while not event.wait(0.05):
             if self._run.progress != progress:
@@ -158,7 +158,7 @@ class Uploader:
             if monotonic() > min(end, latest + patience):
                 return
 
-    # What the thread does.
+    # The body of the thread.
     def _work(self, may_fetch: bool, is_patient: bool) -> None:
         if may_fetch:
             self._fetch_earlier_run(is_patient=is_patient)
@@ -186,7 +186,7 @@ class Uploader:
         self._ended.set()
 
     def _fetch_earlier_run(self, *, is_patient: bool) -> None:
-        """Fetch the run at the address: in one attempt, or where only the address has it, in several while the recorder waits."""
+        """Fetch the run at the address: once, or, if only the address has it, with retries while the recorder waits."""
         for wait in pauses(5.0, first=0.5):
             try:
                 self._remote_names = self._run.fetch_earlier_run()
@@ -214,10 +214,10 @@ class Uploader:
 
 
 def close_at_exit(close: Callable[[], None]) -> None:
-    """Have a recorder closed at the end of the program, while its client can still start threads.
+    """Close a recorder at the end of the program, while its client can still start threads.
 
-    What `atexit` calls comes too late for that: a client could look up no name of a server any more. Python's own pools of
-    threads end by what is called here.
+    `atexit` runs too late for that: a client could no longer resolve host names. Python's own thread pools end by the hook that
+    is used here.
     """
     import concurrent.futures.thread  # noqa: F401  it registers its end when it is loaded: ours has to come before
 

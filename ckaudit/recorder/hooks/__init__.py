@@ -1,1 +1,1 @@
-"""What is seen of forward and backward passes."""
+"""Hooks that observe forward and backward passes."""

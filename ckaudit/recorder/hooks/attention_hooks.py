@@ -1,4 +1,4 @@
-"""Attention hooks: calls that compute attention, caught inside a model's modules, and the direction in which each attends."""
+"""Attention hooks: calls that compute attention inside a model's modules, and the direction in which each attends."""
 
 import re
 import threading
@@ -25,9 +25,9 @@ from ckaudit.recorder.stats.arrays import Array, is_on_accelerator, is_sharded, 
 FUSED = functional.scaled_dot_product_attention
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "heads")
 SOFTMAX = (functional.softmax, torch.softmax, torch.Tensor.softmax, torch.special.softmax)
-PREFIX_QUERIES = 64  # looked at for a prefix
+PREFIX_QUERIES = 64  # queries checked for a prefix
 IS_CAUSAL = ("is_causal", "causal")
-# What a module that computes attention calls its projections, apart or in one.
+# Names of the projections of attention modules, separate or fused.
 PROJECTION = re.compile(
     r"(?:to_?|w_?|lin(?:ear)?_)?(q|k|v|query|key|value|queries|keys|values)(?:_?(?:proj|projection|lin|linear|layer))?"
 )
@@ -37,12 +37,12 @@ CAUSAL_CLASS = re.compile(r"(?<!non)(?<!non_)causal")
 
 
 class RunningModule(Struct):
-    """A module that runs now.
+    """A module that is currently running.
 
     Attributes:
-        name: Its name.
+        name: Name of the module.
         module: The module.
-        has_switched: Whether the mode was switched when it began.
+        has_switched: Whether the mode was switched when the module started.
     """
 
     name: str
@@ -51,7 +51,7 @@ class RunningModule(Struct):
 
 
 class _Thread(threading.local):
-    """What runs in one thread: a backward pass that recomputes may have threads of its own."""
+    """The running modules of one thread: a backward pass that recomputes may run in a thread of its own."""
 
     def __init__(self) -> None:
         self.running: list[RunningModule] = []
@@ -59,22 +59,21 @@ class _Thread(threading.local):
 
 
 class AttentionWatch:
-    """Tells of every call that computes attention with gradients, and of the innermost module that runs meanwhile.
+    """Reports every call that computes attention with gradients, and the innermost module that makes it.
 
-    That is `scaled_dot_product_attention`, and a softmax over the keys in a module whose name or class speaks of attention, or
-    that lies in one with projections to query, key and value.
-    Hooks say which module runs; a function mode of torch, which exists while one does, sees the calls and passes them on
-    as they are. The mode stays away where gradients are off and from a frozen `nn.MultiheadAttention`: torch has faster
-    kernels for those, which it does not use under a mode.
+    These calls are `scaled_dot_product_attention`, and a softmax over the keys in an attention module: one whose name or class
+    contains attention, or that lies in a module with query, key and value projections. Hooks tell which module runs. A torch
+    function mode, active while one runs, sees the calls and passes them on unchanged. The mode is off without gradients and for
+    an `nn.MultiheadAttention` in evaluation mode: torch does not use its faster kernels under a mode.
 
     Args:
         modules: The modules to watch, by name.
         guard: Keeps failures away from the forward pass.
-        without: Names of modules whose attention is seen in another way.
+        without: Names of modules whose attention is measured in another way.
 
     Attributes:
-        expected: Modules that probably compute attention, by name, with their heads; 1 where they do not say.
-        ran: Names of the modules that ran with gradients since hooks were attached.
+        expected: Number of heads of modules that probably compute attention, by name; 1 if a module does not say.
+        ran: Names of modules that ran with gradients since the hooks were attached.
     """
 
     def __init__(self, modules: Mapping[str, nn.Module], guard: Guard, without: Sequence[str] = ()) -> None:
@@ -87,22 +86,22 @@ class AttentionWatch:
         self._see: Callable[[str, nn.Module, Callable[[], AttentionCall | None]], None] | None = None
 
     def attach(self, see: Callable[[str, nn.Module, Callable[[], AttentionCall | None]], None]) -> None:
-        """Tell `see` of each call: name and module, and how to get hold of it."""
+        """Pass each call to `see`: the module's name, the module, and a function that returns the call."""
         self.detach()
         self._see, self.ran = see, set()
         for name, module in self._modules.items():
             self._handles.append(module.register_forward_pre_hook(Hook(self._entering(name, module))))
-            # First of its hooks, as the other was the last: what is opened inside is closed inside.
+            # First of the module's hooks, as the pre-hook is the last: modes opened inside are closed inside.
             leave = Hook(self._leaving(module))
             self._handles.append(module.register_forward_hook(leave, prepend=True, always_call=True))
 
     def detach(self) -> None:
-        """Take hooks and mode away."""
+        """Remove the hooks and the mode."""
         self._see = None
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        # An interrupt leaves modules without their last hook.
+        # An interrupt skips the last hook of a module.
         self._thread.running.clear()
         self._switch(on=False)
 
@@ -120,7 +119,7 @@ class AttentionWatch:
     def _leaving(self, module: nn.Module) -> Callable[[Any], None]:
         def leave(_output: Any) -> None:
             thread = self._thread
-            # Another hook may have failed before this module was noted.
+            # Another hook may have failed before this module was added.
             while any(one.module is module for one in thread.running):
                 last = thread.running.pop()
                 with self._guard("watching for attention"):
@@ -134,7 +133,7 @@ class AttentionWatch:
         thread = self._thread
         if on and not thread.is_watching:
             self._mode.__enter__()  # type: ignore[no-untyped-call]
-        # Where the model left a mode of its own open above this one, both stay until that one is gone.
+        # If the model left its own mode open above this one, both stay until that one is closed.
         while not on and _innermost_mode() is self._mode:
             self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         thread.is_watching = on
@@ -145,7 +144,7 @@ class AttentionWatch:
             return
         name, module = thread.running[-1].name, thread.running[-1].module
         with self._guard(f"recognising the attention of {name}"):
-            # Of a sharded tensor a part of the queries may need all ranks.
+            # With a sharded tensor, a subset of the queries may need all ranks.
             if name in self._without or any(map(is_sharded, [*args, *kwargs.values()])):
                 return
             if function is FUSED:
@@ -156,21 +155,21 @@ class AttentionWatch:
                 self._see(name, module, lambda: softmax_call(logits, heads))
 
     def _is_within_attention(self, name: str, module: nn.Module) -> bool:
-        """Return whether a module, or one around it, is attention: it may leave the computation to a part of any name."""
+        """Return whether a module or one around it is attention: it may leave the computation to a submodule of any name."""
         return _is_attention(name, module) or any(outer.name in self.expected for outer in self._thread.running)
 
 
 class _Mode(TorchFunctionMode):
-    """Passes every function on, and tells of those that may compute attention."""
+    """Passes every function on, and reports those that may compute attention."""
 
     def __init__(self, called: Callable[[Any, Sequence[Any], Mapping[str, Any]], None]) -> None:
         super().__init__()
         self._called = called
 
     def __torch_function__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Call the function, and tell of it."""
+        """Call the function and report it."""
         kwargs = kwargs or {}
-        # A function that the model has compiled is compiled again under a mode: it has to find nothing here.
+        # Under a mode, torch would compile a compiled function of the model again; so it must see no mode here.
         if torch.compiler.is_compiling():
             return func(*args, **kwargs)
         if func is functional.multi_head_attention_forward:
@@ -184,7 +183,7 @@ class _Mode(TorchFunctionMode):
 
 @contextmanager
 def _calls_reported_to(called: Callable[[Any, Sequence[Any], Mapping[str, Any]], None]) -> Iterator[None]:
-    """Tell of the calls inside a function of `torch.nn.functional`, which to a mode is one piece."""
+    """Report the calls inside a function of `torch.nn.functional`, which a mode sees as one call."""
     names = ("scaled_dot_product_attention", "softmax")
     originals = {name: getattr(functional, name) for name in names}
 
@@ -211,19 +210,19 @@ def _innermost_mode() -> TorchFunctionMode | None:
 
 
 def heads_of(module: nn.Module) -> int:
-    """Return the query heads of an attention module, as it or its configuration says; 1 where neither does."""
+    """Return the query heads of an attention module, from the module or its configuration; 1 if neither has them."""
     counts = (getattr(owner, name, None) for owner in (module, getattr(module, "config", None)) for name in HEADS)
     return next((count for count in counts if isinstance(count, int) and count > 0), 1)
 
 
 def _may_attend(name: str, module: nn.Module) -> bool:
-    # There may be thousands of experts.
+    # A model may have thousands of experts.
     is_own = not type(module).__module__.startswith("torch.nn.modules") and "expert" not in name.lower()
     return is_own or isinstance(module, nn.MultiheadAttention)
 
 
 def _attending(modules: Mapping[str, nn.Module]) -> list[str]:
-    """Return the names of the innermost modules that are attention by their class or their parts; a norm has no parts."""
+    """Return the names of the innermost attention modules, by class or submodules; a norm has no submodules."""
     large = {name: module for name, module in modules.items() if any(True for _ in module.children())}
     attending = [
         name
@@ -234,14 +233,14 @@ def _attending(modules: Mapping[str, nn.Module]) -> list[str]:
 
 
 def _holds_projections(module: nn.Module) -> bool:
-    """Return whether a module has query, key and value among its own parts and parameters, apart or in one."""
+    """Return whether a module has query, key and value projections among its children and parameters, separate or fused."""
     names = [name.lower() for name, _ in (*module.named_children(), *module.named_parameters(recurse=False))]
     roles = {match[1][0] for name in names if (match := PROJECTION.fullmatch(name))}
     return roles == {"q", "k", "v"} or any(map(PROJECTIONS.search, names))
 
 
 def is_inside(name: str, outer: str) -> bool:
-    """Return whether a module of this name is the outer one or a part of it; the name of a whole model is empty.
+    """Return whether a module is the outer module or inside it; the name of a whole model is empty.
 
     >>> is_inside("blocks.1.attend", "blocks.1"), is_inside("blocks.10", "blocks.1"), is_inside("blocks", "")
     (True, False, True)
@@ -259,13 +258,12 @@ def _is_over_last(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return isinstance(logits, torch.Tensor) and dim in (-1, logits.ndim - 1)
 
 
-# Which way a layer's attention is to look, as its module states it or a prefix in its probabilities shows it.
+# The direction of a layer's attention, from its module's attributes or from its probabilities.
 def stated_direction(name: str, module: nn.Module) -> AttentionDirection | None:
-    """Return which way the attention of a module is to look, by its attributes and its class; None where they do not say.
+    """Return the attention direction of a module by its attributes and its class; None if they do not say.
 
-    Attributes that say so are `is_cross_attention`, `is_causal`, `causal` and `is_decoder`. A decoder's attention that is
-    not causal is the one that looks across to the encoder. A configuration is not asked: its `is_decoder` is False by
-    default, in decoders too.
+    The attributes are `is_cross_attention`, `is_causal`, `causal` and `is_decoder`. Attention of a decoder that is not causal is
+    cross-attention to the encoder. The configuration is not used: its `is_decoder` is False by default, in decoders too.
     """
     kind = type(module).__name__.lower()
     crosses = _flag(module, "is_cross_attention")
@@ -283,16 +281,16 @@ def stated_direction(name: str, module: nn.Module) -> AttentionDirection | None:
 def seen_direction(
     stated: AttentionDirection | None, probabilities: Array, own: NDArray[np.intp], *, queries: int, is_certain: bool = False
 ) -> AttentionDirection | None:
-    """Return the direction in the light of the probabilities (B, H, n, K): those of a cross-attention or of a prefix.
+    """Return the direction, corrected by the probabilities (B, H, n, K), which show cross-attention, a prefix or a causal mask.
 
-    "Not causal" is often said to the kernel alone, while a mask keeps the order: then the layer is causal, or has a prefix.
+    A kernel is often called as "not causal" with a mask that keeps the order; then the layer is causal or has a prefix.
 
     Args:
-        stated: What is known beforehand.
-        probabilities: After softmax, of some queries.
-        own: Index of the key at the place of each of them, shape (n,).
-        queries: How many queries a sequence has in all.
-        is_certain: Whether "not causal" is the user's own word.
+        stated: Direction that the module states.
+        probabilities: Probabilities after softmax, of some queries.
+        own: Index of the key at each query's own position, shape (n,).
+        queries: Number of all queries of a sequence.
+        is_certain: Whether the user stated "not causal".
     """
     if stated == "cross" or (stated == "bidirectional" and is_certain):
         return stated
@@ -307,7 +305,7 @@ def seen_direction(
 
 
 def keeps_order(seen: NDArray[np.bool_], own: NDArray[np.intp], *, min_queries: int = 3) -> bool:
-    """Return whether no query sees a later key, and `min_queries` of each sequence see their own: no padding looks like that.
+    """Return whether no query sees a later key, and `min_queries` per sequence see their own key, which rules padding out.
 
     >>> order = np.arange(4)
     >>> keeps_order(np.tri(4, dtype=bool)[None], order), keeps_order(np.ones((1, 4, 4), bool), order)
@@ -318,14 +316,14 @@ def keeps_order(seen: NDArray[np.bool_], own: NDArray[np.intp], *, min_queries: 
 
 
 def has_prefix(seen: NDArray[np.bool_], own: NDArray[np.intp]) -> bool:
-    """Return whether some tokens are read both ways and those after them in order only.
+    """Return whether some first tokens are read in both directions and the later ones only in order.
 
-    A query sees to the end of its own group of tokens; every other query of that group sees as far; and somewhere a query
-    ends at itself although there are keys behind it that others see. A mask that is missing or shifted leaves no such query.
+    A query sees to the end of its group of tokens, and so does every other query of the group. Some query sees no further than
+    itself, although others see later keys. A missing or shifted mask leaves no such query.
 
     Args:
-        seen: Whether any head gives a key something, shape (B, Q, K).
-        own: Index of the key at each query's own place, shape (Q,).
+        seen: Whether any head gives a key some weight, shape (B, Q, K).
+        own: Index of the key at each query's own position, shape (Q,).
 
     >>> order = np.arange(4)
     >>> both_ways = np.broadcast_to(order < 2, (1, 4, 4))

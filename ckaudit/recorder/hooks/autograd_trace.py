@@ -1,4 +1,4 @@
-"""Which operator of the forward pass reads each parameter, and which node of the backward graph fills its gradient."""
+"""The forward operator that reads each parameter, and the node of the backward graph that computes its gradient."""
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from ckaudit.contract.schema.manifest import TensorFacts
 from ckaudit.recorder.hooks.hook import Hook
 
-# What only hands a weight on: views, and the casts of mixed precision.
+# Nodes that only pass a weight on: views, and the casts of mixed precision.
 RELAYS = re.compile(
     r"(T|Transpose|Permute|View|UnsafeView|ReshapeAlias|AsStrided|Expand|Select|Slice|Split|SplitWithSizes|Unbind|Squeeze"
     r"|Unsqueeze|Alias|ToCopy|Clone|Diagonal|ViewAsReal)Backward\d+"
@@ -26,12 +26,12 @@ NODE = re.compile(r"(?P<operator>\w+?)Backward(?P<number>\d*)")
 
 
 class GradientNode(Struct, frozen=True):
-    """A node of the backward graph that fills a parameter's gradient.
+    """A node of the backward graph that computes a parameter's gradient.
 
     Attributes:
-        node: Its name.
-        number: Its place in the order of the forward pass, which the operator has too.
-        is_taken_out: Whether a normalization is blind to what a bias adds there, or to what a scale multiplies.
+        node: Name of the node.
+        number: Sequence number in the forward pass, which the operator shares.
+        is_taken_out: Whether a normalization that follows removes the effect of a bias or a scale.
     """
 
     node: str
@@ -40,19 +40,18 @@ class GradientNode(Struct, frozen=True):
 
 
 MAX_CALLS = 64
-"""Calls of parts of a model whose outputs are kept where the model itself is not called; more are the steps of a recurrence."""
+"""Calls of submodules whose outputs are kept if the model itself is not called; more calls are the steps of a recurrence."""
 
 
 class PathTrace:
-    """Looks at the graph that one forward pass leaves behind; nothing of the pass itself is touched.
+    """Reads the graph of one forward pass, without changing the pass.
 
-    Where a training calls parts of the model and never the model, as a `training_step` of Lightning does, the graph is that of
-    what the parts put out.
+    If a training calls submodules and never the model, as a Lightning `training_step` may, the graph of their outputs is read.
 
     Args:
         model: The model.
-        hookable: Whether it may be hooked; without, nothing is seen.
-        names: Names of the modules in it that may be hooked, too; None: all.
+        hookable: Whether the model may be hooked; if not, nothing is seen.
+        names: Names of submodules that may be hooked too; None: all.
     """
 
     def __init__(self, model: nn.Module, *, hookable: bool, names: Container[str] | None = None) -> None:
@@ -82,16 +81,16 @@ class PathTrace:
             handle.remove()
 
     def readers_of(self, name: str) -> list[GradientNode]:
-        """Return the nodes that fill a parameter's gradient, in the order of the forward pass."""
+        """Return the nodes that compute a parameter's gradient, in the order of the forward pass."""
         self._trace_parts()
         return self._readers.get(id(self._named.get(name)), [])
 
     def describe(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
-        """Return the table of tensors with operator and node of each that was seen; several are joined by commas."""
+        """Return the tensor table with operator and node of each tensor that was seen; several are joined by commas."""
         return {name: _with_operators(facts, self.readers_of(name)) for name, facts in table.items()}
 
     def take(self, name: str, inputs: Any) -> None:
-        """Keep, until the pass ends, where the inputs of a module with parameters come from."""
+        """Keep the graph nodes of a module's inputs until the pass ends; the module has parameters."""
         if self._handles and name not in self._taken and not self._readers and torch.is_grad_enabled():
             self._taken[name] = [node for tensor in tensors_in(inputs) if (node := tensor.grad_fn) is not None]
 
@@ -104,7 +103,7 @@ class PathTrace:
             self._of_parts += [node for tensor in tensors_in(output) if (node := tensor.grad_fn) is not None]
 
     def _trace_forward(self, output: Any) -> None:
-        self._depth, self._of_parts = 0, []  # a part that failed never left
+        self._depth, self._of_parts = 0, []  # a submodule that raised never decreased the depth
         if not self._readers and torch.is_grad_enabled():
             self._trace_graph([node for tensor in tensors_in(output) if (node := tensor.grad_fn) is not None])
 
@@ -118,13 +117,13 @@ class PathTrace:
         nodes = graph_of(ends)
         self._readers = readers(nodes)
         read = {name.rpartition(".")[0] for name, tensor in self._named.items() if id(tensor) in self._readers}
-        # A frozen module has no leaf in the graph, wherever its output goes.
+        # A frozen module has no leaf in the graph, even if its output is used.
         trained = {name.rpartition(".")[0] for name, tensor in self._named.items() if tensor.requires_grad}
         self._unused_branches = frozenset(name for name in trained - read if name in taken and _reaches(taken[name], nodes))
 
 
 def _parts(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules that a training may call in place of the model, with their names: its own, through lists of them."""
+    """Yield the modules that a training may call instead of the model, with names: its children, and those of module lists."""
     for name, part in model.named_children():
         if isinstance(part, nn.ModuleList | nn.ModuleDict):
             yield from _parts(part, f"{prefix}{name}.")
@@ -142,9 +141,9 @@ def _with_operators(facts: TensorFacts, readers: list[GradientNode]) -> TensorFa
 
 
 def graph_of(ends: Iterable[Any]) -> dict[Any, list[Any]]:
-    """Return every node of the backward graph before its ends, each with the nodes that hand a gradient to it."""
+    """Return every node of the backward graph of the ends, each with the nodes that pass a gradient to it."""
     waiting = [*dict.fromkeys(ends)]
-    # The mapping also keeps the nodes alive: a node that is looked up again would else be another object.
+    # The mapping also keeps the nodes alive: otherwise a node looked up again would be another object.
     parents: dict[Any, list[Any]] = {node: [] for node in waiting}
     while waiting:
         node = waiting.pop()
@@ -159,12 +158,12 @@ def graph_of(ends: Iterable[Any]) -> dict[Any, list[Any]]:
 
 
 def readers(parents: Mapping[Any, list[Any]]) -> dict[int, list[GradientNode]]:
-    """Return the nodes that fill each leaf's gradient, by the leaf's id; views and casts are passed over."""
+    """Return the nodes that compute each leaf's gradient, by the leaf's id; views and casts are skipped."""
     return {id(leaf.variable): _above(leaf, parents) for leaf in parents if hasattr(leaf, "variable")}
 
 
 def _reaches(nodes: Iterable[Any], graph: Mapping[Any, list[Any]]) -> bool:
-    """Return whether what nodes are computed from is part of a graph; a weight that both use is not enough."""
+    """Return whether the nodes' inputs reach a part of the graph; a shared weight alone does not count."""
     waiting, seen = [*nodes], set[Any]()
     while waiting:
         node = waiting.pop()
@@ -178,7 +177,7 @@ def _reaches(nodes: Iterable[Any], graph: Mapping[Any, list[Any]]) -> bool:
 
 
 def _above(leaf: Any, parents: Mapping[Any, list[Any]]) -> list[GradientNode]:
-    """Return the nodes that a leaf's gradient comes from, in the order of the forward pass; a relay only at the very top."""
+    """Return the nodes that a leaf's gradient comes from, in forward order; a view or cast only if nothing is above it."""
     sources: set[Any] = set()
     waiting, seen = list(parents.get(leaf, [])), set()
     while waiting:
@@ -200,10 +199,10 @@ def _above(leaf: Any, parents: Mapping[Any, list[Any]]) -> list[GradientNode]:
 
 
 def _is_taken_out(node: Any, elements: int, parents: Mapping[Any, list[Any]]) -> bool:
-    """Return whether all that reads what a node puts out is a normalization that is blind to a bias or a scale of the node.
+    """Return whether only normalizations read a node's output, and remove the effect of its bias or scale.
 
-    A bias is the same for all that a normalization over the batch, or over groups of a single channel, takes the mean of; a
-    scale is the same for all that it takes the deviation of. A single number scales everything.
+    A normalization over the batch, or over groups of one channel, subtracts a mean that contains the bias, and divides by a
+    deviation that contains the scale. Any normalization removes a scale that is a single number.
     """
     is_scale = SCALES.fullmatch(node.name()) is not None
     if not is_scale and not LAYERS.fullmatch(node.name()):
@@ -227,7 +226,7 @@ def _is_taken_out(node: Any, elements: int, parents: Mapping[Any, list[Any]]) ->
 def _takes_out(norm: Any, channels: int) -> bool:
     if BATCH_NORM.fullmatch(norm.name()):
         shape = norm._input_metadata[0].shape  # noqa: SLF001
-        # An instance normalization is one over a batch of one, with the channels of every row beside each other.
+        # An instance normalization is a batch normalization of a batch of one, with the channels of all rows side by side.
         return bool(getattr(norm, "_saved_training", True)) and len(shape) > 1 and int(shape[1]) % channels == 0
     if norm.name().startswith("NativeGroupNormBackward"):
         return bool(norm._saved_group == norm._saved_C == channels)  # noqa: SLF001
@@ -247,7 +246,7 @@ def operator_of(node: str) -> str:
 
 
 def tensors_in(output: Any) -> list[Tensor]:
-    """Return the tensors among what a model put out, however deep in lists and mappings."""
+    """Return the tensors in a model's output, at any depth of lists and mappings."""
     if isinstance(output, Tensor):
         return [output]
     parts = output.values() if hasattr(output, "values") else output if isinstance(output, tuple | list) else ()

@@ -1,4 +1,4 @@
-"""Looks at one forward pass: hooks that are there only while a checkpoint is due."""
+"""Hooks that measure one forward pass; they are attached only while a checkpoint is due."""
 
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -36,11 +36,11 @@ from ckaudit.recorder.target_alignment import next_token_share, rows_of_tokens, 
 
 FUNCTIONS = ("relu", "gelu", "silu", "swish", "mish", "sigmoid", "tanh", "elu", "glu", "softplus", "activation")
 
-MAX_EMBEDDED = 8  # calls of embeddings whose tokens are held against the targets
+MAX_EMBEDDED = 8  # calls of embeddings whose tokens are compared with the targets
 
 
 class ForwardHooks:
-    """Attaches hooks to the chosen modules, and takes them away again.
+    """Attaches hooks to the chosen modules, and removes them again.
 
     Args:
         model: The model.
@@ -59,7 +59,7 @@ class ForwardHooks:
         self._routers = {name: usable[name] for name in usable if matches(name, options.routers) and may_route(model, name)}
         self._blocks = blocks(usable)
         self._layers = layer_names([*self._probabilities]) | layer_names([*self._logits])
-        # Under a mode that sees calls, a part inside `torch.compile` would be compiled again.
+        # Under a mode that sees calls, a submodule inside `torch.compile` would be compiled again.
         eager = all(name in usable or isinstance(module, torch.jit.ScriptModule) for name, module in named.items())
         self._watch = self._attention_watch(usable) if options.queries and eager else None
         self._losses = LossWatch(self._run_guarded) if "" in usable else None
@@ -71,14 +71,14 @@ class ForwardHooks:
         self._seen, self._readings, self._counts_dead = ForwardStats(), DeferredNumbers(), False
 
     def _attention_watch(self, modules: Mapping[str, nn.Module]) -> AttentionWatch | None:
-        """Return what sees the calls that compute attention; a model that shows all of its attention need not be watched."""
+        """Return the watch for attention calls; None if the model outputs all of its attention."""
         shown = [shower for name in self._probabilities for shower in (name, name.rpartition(".")[0])]
         watch = AttentionWatch(modules, self._guard, without=shown)
         return watch if watch.expected or not self._probabilities else None
 
     @property
     def seconds(self) -> float:
-        """Time that the hooks have taken since they were attached."""
+        """Seconds that the hooks have taken since they were attached."""
         return self._seen.seconds
 
     @property
@@ -88,17 +88,17 @@ class ForwardHooks:
 
     @property
     def parts(self) -> list[SizedPart]:
-        """The layers whose attention can be had; how many heads they have is not known before the forward pass."""
+        """The layers that output their attention; the number of heads is not known before the forward pass."""
         return [SizedPart(self._layers[name], depth_of(name), 1) for name in self._probabilities]
 
     @property
     def expected(self) -> list[SizedPart]:
-        """All layers whose attention will probably be seen, with their heads as far as modules say them."""
+        """All layers whose attention will probably be seen, with the number of heads if the modules have it."""
         computed = self._watch.expected if self._watch else {}
         return [*self.parts, *(SizedPart(name, depth_of(name), heads) for name, heads in computed.items())]
 
     def attach(self, encoding: Literal["nested", "q8", "none"], grid_depths: frozenset[int | None]) -> None:
-        """Look at the next forward pass; layers in `grid_depths` get grids."""
+        """Measure the next forward pass; layers at `grid_depths` get grids."""
         self.detach()
 
         def grid(name: str) -> Literal["nested", "q8"] | None:
@@ -124,19 +124,19 @@ class ForwardHooks:
             self._handles.append(self._model.register_forward_pre_hook(InputsHook(self._see_inputs), with_kwargs=True))
 
     def _see_inputs(self, given: tuple[tuple[Any, ...], Mapping[str, Any]]) -> None:
-        """Keep what the model is given first in a pass of the training; a later call is another micro-batch."""
+        """Keep the model's inputs of the first training pass; a later call is another micro-batch."""
         if self._seen.inputs is None and is_training_pass():
             by_place, by_name = given
             inputs = inputs_and_targets(by_place[:1])[0] if by_place else inputs_and_targets(by_name)[0]
             self._seen.inputs = inputs if isinstance(inputs, Tensor) else None
 
     def _see_tokens(self, given: tuple[Any, ...]) -> None:
-        """Keep the rows of tokens that an embedding is given in a pass of the training."""
+        """Keep the token rows that an embedding gets in a training pass."""
         if given and len(self._seen.embedded) < MAX_EMBEDDED and is_training_pass():
             self._seen.embedded += rows_of_tokens(given[0])
 
     def attach_vitals(self, *, dead: bool = False) -> None:
-        """Look at the next forward pass for vitals only, at blocks and attention; `dead` adds dead units and heads."""
+        """Measure only the vital signs of the next forward pass, at blocks and attention; `dead` adds dead units and heads."""
         self.detach()
         self._counts_dead, readings = dead, self._readings
         for name, module in self._blocks.items():
@@ -152,7 +152,7 @@ class ForwardHooks:
             self._watch.attach(self._once(lambda _name, _module, call: readings.see_call(call)))
 
     def detach(self) -> ForwardStats:
-        """Take the hooks away and return what they saw."""
+        """Remove the hooks and return what they saw."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -167,7 +167,7 @@ class ForwardHooks:
                 self._seen.embedded_shift_match = next_token_share(self._seen.embedded, self._losses.classes)
                 self._seen.embedded_target_share = same_token_share(self._seen.embedded, self._losses.classes)
                 self._seen.input_shift_match = next_token_share(rows_of_tokens(self._seen.inputs), self._losses.classes)
-            self._losses.classes, self._seen.embedded = None, []  # tensors of the training are not kept beyond its step
+            self._losses.classes, self._seen.embedded = None, []  # tensors of the training are not kept beyond their step
         seen, self._seen, self._readings = self._seen, ForwardStats(), DeferredNumbers()
         outputs, self._outputs = self._outputs, {}
         with self._guard("activations"):
@@ -184,7 +184,7 @@ class ForwardHooks:
             logger.warning("attention in %s is computed out of sight and not recorded", where)
 
     def detach_vitals(self) -> VitalSigns:
-        """Take the hooks away and return the vitals that they saw."""
+        """Remove the hooks and return the vital signs that they saw."""
         readings = self._readings
         self.detach()
         return readings.vitals(dead=self._counts_dead)
@@ -223,7 +223,7 @@ class ForwardHooks:
 
     def _run_guarded(self, what: str, measure: Callable[[], None]) -> None:
         start = perf_counter()
-        # A mode that watches the model need not watch this.
+        # A mode that watches the model need not see this.
         with self._guard(f"looking at {what}"), torch.no_grad(), torch._C.DisableTorchFunction():  # noqa: SLF001
             measure()
         self._seen.seconds += perf_counter() - start
@@ -315,13 +315,13 @@ class ForwardHooks:
 
 
 def _without_prefix(stats: AttentionStats, direction: AttentionDirection | None) -> None:
-    """Take the tokens that a prefix reads both ways from the weight on later tokens: where one shows, that is all of it."""
+    """Set the weight on later tokens to 0 in a layer with a prefix: all of it is the prefix being read in both directions."""
     if direction == "prefix" and stats.upper_triangle_mass_per_head is not UNSET:
         stats.upper_triangle_mass_per_head = [0.0] * len(stats.upper_triangle_mass_per_head)
 
 
 def _with_tensor(measure: Callable[[Tensor], None]) -> Callable[[Any], None]:
-    """Return a callback that measures the tensor in the output of a module, where there is one."""
+    """Return a callback that measures the tensor in a module's output, if there is one."""
 
     def with_tensor(output: Any) -> None:
         if (tensor := output_tensor(output)) is not None:
@@ -331,7 +331,7 @@ def _with_tensor(measure: Callable[[Tensor], None]) -> Callable[[Any], None]:
 
 
 def _with_attention(measure: Callable[[Tensor], None]) -> Callable[[Any], None]:
-    """Return a callback that measures the (B, H, Q, K) tensor in the output of a module, where there is one."""
+    """Return a callback that measures the (B, H, Q, K) tensor in a module's output, if there is one."""
 
     def with_tensor(output: Any) -> None:
         if (tensor := four_dimensional(output)) is not None:
@@ -340,7 +340,7 @@ def _with_attention(measure: Callable[[Tensor], None]) -> Callable[[Any], None]:
     return with_tensor
 
 
-# Which modules of a torch model have their output measured.
+# Choice of the modules of a torch model whose output is measured.
 def chosen_modules(model: nn.Module, patterns: Sequence[str] | None, without: Sequence[str] = ()) -> dict[str, nn.Module]:
     """Return the modules whose output is measured, by name.
 
@@ -357,13 +357,13 @@ def chosen_modules(model: nn.Module, patterns: Sequence[str] | None, without: Se
 
 
 def is_activation_function(module: nn.Module) -> bool:
-    """Return whether a module without parameters is an activation function, by the name of its class."""
+    """Return whether a module is an activation function, by its class name; it has no parameters."""
     name = type(module).__name__.lower()
     return any(word in name for word in FUNCTIONS) and not list(module.children()) and "softmax" not in name
 
 
 def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Return whether a module's name fits one of the glob patterns."""
+    """Return whether a module's name matches one of the glob patterns."""
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
@@ -379,7 +379,7 @@ def _is_of_interest(name: str, module: nn.Module) -> bool:
 
 
 def output_tensor(output: Any) -> Tensor | None:
-    """Return the tensor that a module put out, the first of a tuple, or what this rank has of it; None where none is floating."""
+    """Return a module's output tensor, the first of a tuple, or this rank's shard of it; None if none is floating-point."""
     if isinstance(output, tuple | list) and output:
         output = output[0]
     return local(output) if isinstance(output, Tensor) and output.is_floating_point() else None

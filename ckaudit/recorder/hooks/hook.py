@@ -12,7 +12,7 @@ _thread = local()
 
 @contextmanager
 def hooks_paused() -> Iterator[None]:
-    """Pause the recorder's hooks in this thread: what runs here is not part of the training."""
+    """Pause the recorder's hooks in this thread: the body is not part of the training."""
     before = getattr(_thread, "paused", False)
     _thread.paused = True
     try:
@@ -22,15 +22,15 @@ def hooks_paused() -> Iterator[None]:
 
 
 def are_hooks_paused() -> bool:
-    """Return whether what runs in this thread is not part of the training."""
+    """Return whether the hooks are paused in this thread."""
     return bool(getattr(_thread, "paused", False))
 
 
 def is_training_pass() -> bool:
-    """Return whether what runs now is a pass of the training that can be looked at: with gradients, in no transform of functions.
+    """Return whether a training pass that can be measured runs now: with gradients, and outside function transforms.
 
-    Validation runs without gradients. What `torch.func.vmap` and `grad` hand to a module are wrappers: their elements are not to
-    be had, and they must not be kept.
+    Validation runs without gradients. `torch.func.vmap` and `grad` pass wrappers to a module: their elements cannot be read, and
+    they must not be kept.
     """
     return torch.is_grad_enabled() and torch._C._functorch.peek_interpreter_stack() is None  # noqa: SLF001
 
@@ -38,8 +38,8 @@ def is_training_pass() -> bool:
 class Hook:
     """A forward hook or pre-hook that calls `observe` with the inputs or the output of the module.
 
-    A copied or pickled model gets `ignore` in its place: an average of the weights is not observed, and a saved model
-    does not drag the recorder along.
+    In a copied or pickled model `ignore` replaces it: an average of the weights is not observed, and a saved model does not
+    contain the recorder.
     """
 
     def __init__(self, observe: Callable[[Any], None]) -> None:
@@ -58,7 +58,7 @@ class InputsHook(Hook):
     """A forward pre-hook with keywords that calls `observe` with positional and keyword arguments of the module."""
 
     def __call__(self, _module: Any, *values: Any) -> None:
-        """Observe both: a tuple and a dictionary."""
+        """Observe a tuple of positional arguments and a dictionary of keyword arguments."""
         super().__call__(_module, values)
 
 
@@ -71,8 +71,8 @@ def _ignoring() -> Callable[..., None]:
 
 
 def after_backward(call: Callable[[], None]) -> None:
-    """Have `call` called once the backward pass under way has ended, after what a data-parallel wrapper does then."""
-    # PyTorch's own data-parallel wrappers use this; there is no public name. They have asked to be called at the end too, to
-    # average and to wait: what is queued from there comes after them.
+    """Call `call` once the current backward pass has ended, after the work of a data-parallel wrapper at that point."""
+    # PyTorch's own data-parallel wrappers use this; there is no public name. They too queue a callback for the end, to average
+    # and to wait; a callback queued from there runs after them.
     queue = torch.autograd.Variable._execution_engine.queue_callback  # noqa: SLF001
     queue(lambda: queue(call))

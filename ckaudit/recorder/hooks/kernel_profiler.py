@@ -22,18 +22,17 @@ FREE = frozenset(
 
 
 class KernelWatch:
-    """Profiles what runs between its making and `stop`: one forward and backward pass.
+    """Profiles one forward and backward pass, from construction to `stop`.
 
-    PyTorch numbers the operators of a forward pass, and a node of the backward graph carries the number of its operator:
-    so what ran for one tensor is known exactly, and not by name or shape. A CPU's kernels have no names; there the operators
-    of ATen that did the work stand for them.
+    PyTorch numbers the operators of a forward pass, and a node of the backward graph has the number of its operator. So the
+    kernels of one tensor are known exactly, not by name or shape. A CPU's kernels have no names; ATen operators stand for them.
 
     Args:
         model: The model.
-        hookable: Whether it may be hooked; without, nothing is found.
+        hookable: Whether the model may be hooked; if not, nothing is found.
 
     Raises:
-        RuntimeError: If something else is being profiled: there is one profiler, and it would lose what it saw.
+        RuntimeError: If another profiler is running: there is only one, and it would lose its data.
     """
 
     def __init__(self, model: nn.Module, *, hookable: bool) -> None:
@@ -45,7 +44,7 @@ class KernelWatch:
         self._paths = PathTrace(model, hookable=hookable, names=())
 
     def stop(self, table: Mapping[str, TensorFacts]) -> dict[str, TensorFacts]:
-        """Stop, and return the table of tensors with the kernels of each that was seen."""
+        """Stop, and return the tensor table with the kernels of each tensor that was seen."""
         self._paths.close()
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()
@@ -61,7 +60,7 @@ def kernels_for(readers: Iterable[GradientNode], numbered: Mapping[int, list[Any
     """Return the kernels of a tensor's operators, forward before backward, each once.
 
     Args:
-        readers: Nodes of the backward graph that fill the tensor's gradient.
+        readers: Nodes of the backward graph that compute the tensor's gradient.
         numbered: Events of the profiler by sequence number.
     """
     kernels: dict[str, None] = {}
@@ -79,7 +78,7 @@ def kernels_for(readers: Iterable[GradientNode], numbered: Mapping[int, list[Any
 
 
 def _with_descendants(event: Any) -> Iterator[Any]:
-    """Yield an event and everything inside it."""
+    """Yield an event and all events inside it."""
     yield event
     for child in event.cpu_children:
         yield from _with_descendants(child)

@@ -1,4 +1,4 @@
-"""The loss functions of torch while a checkpoint is due: what each call is given, whoever makes it."""
+"""Calls of torch's loss functions while a checkpoint is due: the arguments of each call, from any caller."""
 
 import functools
 import sys
@@ -34,23 +34,23 @@ _BENEATH = {
     "l1_loss": ("l1_loss", _TAKES[:2]),
     "smooth_l1_loss": ("smooth_l1_loss", _TAKES[:2]),
 }
-"""What a function of `torch.nn.functional` calls in `torch._C._nn`, and the names of what it gives it, in their order."""
+"""The function in `torch._C._nn` that a function of `torch.nn.functional` calls, and the names of its positional arguments."""
 _READ = frozenset({"input", "target", "ignore_index", "label_smoothing"})
 
 
 class LossWatch:
-    """Sees the calls of `cross_entropy` and its like with gradients, in the model or beside it, between attach and detach.
+    """Watches calls of `cross_entropy` and similar functions with gradients, in the model or outside, between attach and detach.
 
-    While any watch is attached the functions stand in `torch.nn.functional`, and in the modules that imported them by name, in a
-    wrapper that passes every call on as it is; and so does what most of them call, for who holds them under another name. One of
-    a library of kernels, or one that is compiled, is not seen.
+    While a watch is attached, the functions in `torch.nn.functional`, and in modules that imported them by name, are replaced by
+    wrappers that pass every call on unchanged. The inner functions that most of them call are wrapped too, for callers that hold
+    them under another name. Loss functions of a kernel library and compiled ones are not seen.
 
     Args:
-        run_guarded: Runs one measurement, given what is measured, and keeps its failure away from the training.
+        run_guarded: Runs one measurement, named by its first argument, and keeps its failure away from the training.
 
     Attributes:
-        classes: The targets of the first call whose statistics `detach` returned, where they are classes, as it was given them.
-        terms: All loss functions of the step, by name and classes, where there are several.
+        classes: The targets of the first call among those whose statistics `detach` returned, unchanged, if they are classes.
+        terms: All loss functions of the step, by name and number of classes, if there are several.
     """
 
     def __init__(self, run_guarded: Callable[[str, Callable[[], None]], None]) -> None:
@@ -73,7 +73,7 @@ class LossWatch:
                 _watches.append(self)
 
     def detach(self) -> LossFunctionStats | None:
-        """Observe no more calls, and return the statistics of those with most targets; None where no call was seen."""
+        """Stop observing, and return the statistics of the loss function with most targets; None if no call was seen."""
         with _lock:
             if self in _watches:
                 _watches.remove(self)
@@ -106,7 +106,7 @@ class LossWatch:
             return
         key, total, outputs = (function, call.columns), LossTotal.of(call), args[0] if args else next(iter(kwargs.values()))
         if key in self._outputs and self._outputs[key]() is outputs:
-            total.is_mixed = True  # the same outputs have other targets besides
+            total.is_mixed = True  # a second call has other targets for the same outputs
         self._outputs[key] = weakref.ref(outputs)
         targets = args[1] if len(args) > 1 else kwargs.get("target")
         if isinstance(targets, Tensor) and not targets.is_floating_point():
@@ -141,7 +141,7 @@ def _wrap_functions() -> None:
 
 
 def _wrap_beneath() -> None:
-    """Put a wrapper round what the functions call, which counts where none of them was called through its own wrapper."""
+    """Wrap the inner functions; their calls count if they do not come through the wrapper of an outer function."""
     for name, (inner, takes) in _BENEATH.items():
         original = getattr(_INNER, inner, None)
         if original is not None:
@@ -158,8 +158,8 @@ def _unwrap_beneath() -> None:
 
 
 def _tables_with(names: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the tables of modules that have any of these names, but not of torch, whose distributions call for themselves."""
-    modules = list[object](sys.modules.values())  # anybody may put anything there
+    """Return the namespaces of modules that contain any of these names, except torch's own, whose distributions call them."""
+    modules = list[object](sys.modules.values())  # any object may be in sys.modules
     tables = [vars(module) for module in modules if isinstance(module, ModuleType)]
     return [
         table for table in tables if not table.keys().isdisjoint(names) and not str(table.get("__name__")).startswith("torch.")
@@ -169,7 +169,7 @@ def _tables_with(names: Iterable[str]) -> list[dict[str, Any]]:
 def _unwrap_functions() -> None:
     _unwrap_beneath()
     for name, (original, wrapper) in _replaced.items():
-        # What somebody else has put there since is theirs, and calls ours, which passes on.
+        # A wrapper that somebody else installed since stays; it calls ours, which passes calls on.
         if getattr(functional, name) is wrapper:
             setattr(functional, name, original)
     for table, name in _by_name:
@@ -181,11 +181,11 @@ def _unwrap_functions() -> None:
 
 
 def _wrapped(name: str, original: Callable[..., Any], takes: Sequence[str] = ()) -> Callable[..., Any]:
-    """Return a wrapper that shows each call to the watches; `takes` names the arguments where the function is one beneath."""
+    """Return a wrapper that reports each call to the watches; `takes` names the arguments of an inner function."""
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        # A function mode of torch calls this a second time, from inside.
+        # A function mode of torch calls this again from inside.
         if getattr(_thread, "is_inside", False) or torch.compiler.is_compiling():
             return original(*args, **kwargs)
         _thread.is_inside = True
@@ -203,5 +203,5 @@ def _wrapped(name: str, original: Callable[..., Any], takes: Sequence[str] = ())
 
 
 def _is_trained_on(output: Any) -> bool:
-    """Tell whether a loss will be differentiated, in the training itself and not inside a transform of functions."""
+    """Tell whether a loss will be differentiated, in the training itself and outside function transforms."""
     return isinstance(output, Tensor) and output.requires_grad and is_training_pass() and not are_hooks_paused()

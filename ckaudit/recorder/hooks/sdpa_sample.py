@@ -1,4 +1,4 @@
-"""Fused attention (SDPA): its logits and probabilities, recomputed for a sample of queries."""
+"""Fused attention (SDPA): logits and probabilities, recomputed for a sample of queries."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,24 +17,24 @@ from ckaudit.recorder.stats.arrays import is_on_accelerator, to_device, to_float
 from ckaudit.recorder.stats.attention_stats import Queries, attention_stats
 
 ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-# Masks that are not boolean add -1e4, -1e9, the smallest number of a type, or minus infinity. No sane logit comes near.
+# Additive masks add -1e4, -1e9, the smallest number of a dtype, or minus infinity. Real logits are far from that.
 FORBIDDEN = -8e3
 MAX_LOGITS = 2**24  # logits computed at a time: 64 MiB
-MAX_LOGITS_ON_ACCELERATOR = 2**26  # on an accelerator, where a call costs more than what it does: 256 MiB
+MAX_LOGITS_ON_ACCELERATOR = 2**26  # on an accelerator, where the overhead of a call dominates: 256 MiB
 SEQUENCES = 2
 
 
 class AttentionCall(Struct, frozen=True):
-    """One computation of attention, from which the logits of any query can be had again.
+    """One computation of attention, from which the logits of any query can be recomputed.
 
     Attributes:
         shape: Sequences, query heads, queries and keys.
-        device: Where its tensors are.
-        first: Index of the key at the first query's own place.
-        kv_heads: Key heads, where several query heads share one.
-        inputs: What the logits are made of; the first dimension of each are the sequences, or one for all of them.
-        logits: Takes what is `inputs`, a number of sequences and the places of n queries; returns scaled logits (b, H, n, K) in
-            float32, new ones, with what a mask adds, and whether each key may be seen, in a shape that fits them.
+        device: Device of its tensors.
+        first: Index of the key at the first query's own position.
+        kv_heads: Number of key heads, if several query heads share one.
+        inputs: Tensors that the logits are computed from; their first dimension is the sequences, or 1 for all of them.
+        logits: Takes `inputs`, a number of sequences and the positions of n queries. Returns new scaled logits (b, H, n, K) in
+            float32, including an additive mask, and whether each key may be seen, in a broadcastable shape.
     """
 
     shape: tuple[int, int, int, int]
@@ -45,19 +45,19 @@ class AttentionCall(Struct, frozen=True):
     logits: Callable[[Sequence[Tensor], int, Tensor], tuple[Tensor, Tensor]]
 
     def first_sequences(self, count: int = SEQUENCES) -> "AttentionCall":
-        """Return the call for the first sequences alone."""
+        """Return the call for the first `count` sequences only."""
         return replace(
             self, shape=(min(count, self.shape[0]), *self.shape[1:]), inputs=tuple(tensor[:count] for tensor in self.inputs)
         )
 
     def some_sequences(self, start: int, end: int) -> "AttentionCall":
-        """Return the call for the sequences from `start` to before `end`; tensors that all sequences share stay as they are."""
+        """Return the call for the sequences from `start` up to `end`; tensors that all sequences share stay unchanged."""
         batch = self.shape[0]
         inputs = tuple(tensor[start:end] if len(tensor) == batch else tensor for tensor in self.inputs)
         return replace(self, shape=(min(end, batch) - start, *self.shape[1:]), inputs=inputs)
 
     def copied(self) -> "AttentionCall":
-        """Return the same from copies, that the model does not write to."""
+        """Return the call with copied tensors, which the model does not write to."""
         return replace(self, inputs=tuple(tensor.clone() for tensor in self.inputs))
 
 
@@ -65,11 +65,11 @@ class SampledQueries(Struct, frozen=True):
     """Some queries of a call.
 
     Attributes:
-        probabilities: After softmax, (b, H, n, K); nothing where a query may see no key.
-        logits: Before it, minus infinity where a key must not be seen.
-        queries: Where they stand and how many keys they see.
-        kv_heads: Key heads, where several query heads share one.
-        cells: Probabilities of the first sequence at the queries and keys of a grid, (H, r, c), where asked for.
+        probabilities: Probabilities after softmax, (b, H, n, K); 0 if a query may see no key.
+        logits: Logits before softmax, minus infinity where a key is masked.
+        queries: Positions of the queries and the number of keys that they see.
+        kv_heads: Number of key heads, if several query heads share one.
+        cells: Probabilities of the first sequence at the queries and keys of a grid, (H, r, c), if requested.
     """
 
     probabilities: Tensor
@@ -80,10 +80,10 @@ class SampledQueries(Struct, frozen=True):
 
 
 def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> AttentionCall | None:
-    """Return a call of `scaled_dot_product_attention`; None where its tensors are not of shape (B, H, L, E) or (B, L, E).
+    """Return a call of `scaled_dot_product_attention`; None if its tensors are not of shape (B, H, L, E) or (B, L, E).
 
-    Its causal mask starts at the first key, whatever the number of queries, as its definition has it. A query without
-    such a mask stands at the end of the keys.
+    By definition its causal mask starts at the first key, whatever the number of queries. Without a causal mask, the queries are
+    aligned with the last keys.
     """
     inputs = dict(zip(ARGUMENTS, args, strict=False)) | dict(kwargs)
     query, key, mask = _with_heads(inputs["query"]), _with_heads(inputs["key"]), inputs.get("attn_mask")
@@ -114,9 +114,9 @@ def fused_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> AttentionCall 
 
 
 def softmax_call(logits: Tensor, heads: int | None = None) -> AttentionCall | None:
-    """Return the attention whose logits (B, H, Q, K), or (B * H, Q, K) where `heads` are known, go through a softmax.
+    """Return the attention of a softmax over logits (B, H, Q, K), or (B * H, Q, K) if `heads` is known.
 
-    None where there is one key more than queries: that is a sink beside the keys, and no query's place is known.
+    None if there is one key more than queries: that is an attention sink, and the positions of the queries are unknown.
     """
     if logits.ndim == 3 and heads and logits.shape[0] % heads == 0:
         logits = logits.reshape(-1, heads, *logits.shape[1:])
@@ -134,7 +134,7 @@ def softmax_call(logits: Tensor, heads: int | None = None) -> AttentionCall | No
 
 
 def sampled(size: int, count: int) -> NDArray[np.intp]:
-    """Return so many places, evenly spread, the first and the last always among them; all where there are fewer.
+    """Return `count` evenly spread positions, including the first and the last; all if there are fewer.
 
     >>> sampled(10, 4).tolist(), sampled(2, 64).tolist()
     ([0, 3, 6, 9], [0, 1])
@@ -146,14 +146,14 @@ def sampled(size: int, count: int) -> NDArray[np.intp]:
 def take(
     call: AttentionCall, *, queries: int, sequences: int = SEQUENCES, largest: int = MAX_LOGITS, with_cells: bool = False
 ) -> SampledQueries | None:
-    """Return a sample of a call's queries; None where it has none, or no keys.
+    """Return a sample of a call's queries; None if it has no queries or no keys.
 
     Args:
         call: The call.
-        queries: Most queries of each sequence.
-        sequences: Most sequences of the batch.
-        largest: Most logits; fewer sequences, then fewer queries are taken where there would be more.
-        with_cells: Whether a grid is wanted, which has its own queries, those of every grid.
+        queries: Maximum number of queries per sequence.
+        sequences: Maximum number of sequences.
+        largest: Maximum number of logits; to stay below it, fewer sequences and then fewer queries are taken.
+        with_cells: Whether to add the cells of a grid, which has its own queries, the same in every grid.
     """
     batch, heads, count, keys = call.shape
     if not math.prod(call.shape):
@@ -183,7 +183,7 @@ def sample_stats(
 ) -> tuple[AttentionStats, float | None] | None:
     """Return the statistics of a call's sampled queries, and the smallest normalized entropy of its heads.
 
-    None where none of them may see a key. The arguments are those of `attention_stats`; a grid is of the sample's cells.
+    None if no query may see a key. The arguments are those of `attention_stats`; a grid is made of the sample's cells.
     """
     stats, lowest = attention_stats(sample.probabilities, causal=causal, queries=sample.queries)
     if not stats.keys:
@@ -197,12 +197,12 @@ def sample_stats(
 def largest_logits(call: AttentionCall, *, largest: int | None = None) -> Tensor:
     """Return the largest finite logit of each head over all sequences, queries and keys that may be seen (M19), shape (H,).
 
-    NaN where there is none. They are computed in blocks, and stay where they are.
+    NaN if there is none. The logits are computed in blocks, and the result stays on its device.
 
     Args:
         call: The call.
-        largest: Most logits at a time; more only where a single query of all heads has more keys. None: as many as is
-            usual where they are.
+        largest: Maximum number of logits at a time; more only if one query of all heads has more. None: the default of the
+            device.
     """
     batch, heads, count, keys = call.shape
     largest = largest or (MAX_LOGITS if call.device.type == "cpu" else MAX_LOGITS_ON_ACCELERATOR)
@@ -217,7 +217,7 @@ def largest_logits(call: AttentionCall, *, largest: int | None = None) -> Tensor
             places = torch.arange(first, min(first + rows, count), device=call.device)
             logits, seen = part.logits(part.inputs, part.shape[0], places)
             logits.masked_fill_(~seen, -math.inf)
-            if is_on_accelerator(logits):  # to ask whether all are finite would make the program wait
+            if is_on_accelerator(logits):  # testing whether all are finite would synchronise with the accelerator
                 logits.nan_to_num_(nan=-math.inf, posinf=-math.inf, neginf=-math.inf)
             tensor = logits.amax((0, 2, 3))
             if not is_on_accelerator(logits) and bool((tensor.isnan() | tensor.isposinf()).any()):
@@ -227,16 +227,16 @@ def largest_logits(call: AttentionCall, *, largest: int | None = None) -> Tensor
 
 
 def _with_heads(tensor: Tensor) -> Tensor | None:
-    """Return a tensor (B, H, L, E), with one head where it had no such dimension."""
+    """Return a tensor (B, H, L, E), with one head if it had no head dimension."""
     if tensor.is_nested or tensor.ndim not in (3, 4):
         return None
     return tensor.detach() if tensor.ndim == 4 else tensor.detach().unsqueeze(1)
 
 
 def _products(query: Tensor, key: Tensor) -> Tensor:
-    """Return the products of queries and keys in float32; neighbouring query heads share a key head where there are fewer."""
+    """Return the products of queries and keys in float32; neighbouring query heads share a key head if there are fewer."""
     if torch.is_autocast_enabled(query.device.type):
-        # The product would be one of half precision.
+        # Otherwise the product would be computed in half precision.
         with torch.autocast(query.device.type, enabled=False):
             return _products(query, key)
     batch, heads, count, size = query.shape

@@ -1,4 +1,4 @@
-"""Training mode and dropout: whether a model evaluates in training mode or trains in evaluation mode, and how much it drops."""
+"""Training mode and dropout: evaluation in training mode, training in evaluation mode, and the dropout rate."""
 
 import inspect
 import re
@@ -17,16 +17,17 @@ from ckaudit.recorder.loop.step_state import StepState
 from ckaudit.recorder.stats.float32_rounding import shorten
 
 NAME, TRAINING_NAME = "eval_in_training_mode", "train_in_eval_mode"
-# Functions of torch.nn.functional that drop.
+# Dropout functions of torch.nn.functional.
 FUNCTION = re.compile(r"(feature_)?(alpha_)?dropout([123]d)?")
-# What modules without a dropout module of their own call it: `attention_dropout`, `dropout_p`, `attn_pdrop`, `drop_path_rate`.
+# Attributes with the rate in modules that call dropout as a function: `attention_dropout`, `dropout_p`, `attn_pdrop`,
+# `drop_path_rate`.
 RATE = re.compile(r"(\w*_)?p?(layer)?drop(out|_?path)?(_(p|prob|rate|probability))?")
 
 
 def differs_in_training(module: nn.Module) -> bool:
-    """Return whether a module itself, its parts aside, computes something else in training mode than in evaluation mode.
+    """Return whether a module itself, without its children, computes something else in training mode than in evaluation mode.
 
-    A norm that keeps no statistics takes those of the batch in both.
+    A norm without running statistics uses those of the batch in both modes.
     """
     if isinstance(module, _NormBase):
         return bool(module.track_running_stats)
@@ -34,20 +35,20 @@ def differs_in_training(module: nn.Module) -> bool:
 
 
 class ModeWatch:
-    """Sees in which mode a model makes its passes: those with gradients, of training, and those without, of evaluation.
+    """Watches the mode of a model's passes: those with gradients are training, those without are evaluation.
 
-    The model itself is hooked, and only where it has parts to which the mode makes a difference. A part that is called by
-    itself, a copy of the model and what the recorder runs are not seen; a pass that is recomputed is no evaluation, for the
-    model is entered with gradients then. A step trains in evaluation mode where all its passes with gradients do, the model as
-    a whole and each of those parts: a part that is frozen alone, and a pass through the model to change its input, are meant.
+    The model itself is hooked, only if it has submodules that depend on the mode. Calls of a submodule, of a copy of the model
+    and of the recorder are not seen. A recomputed pass is not an evaluation, because the model is called with gradients then. A
+    step trains in evaluation mode if in all its passes with gradients the model and each of those submodules are in evaluation
+    mode. Evaluation mode of some submodules, or of some of the passes, is taken as intended.
 
     Attributes:
-        handles: What takes the hook away again.
+        handles: Handles that remove the hook.
 
     Args:
         model: The model.
-        step_state: Returns the step under way, whose line takes whether it trains in evaluation mode, and the share of its passes
-            without gradients that were made in training mode. Nothing is written of a kind of pass that there is none of.
+        step_state: Returns the current step. Its log line gets whether it trains in evaluation mode, and the share of its passes
+            without gradients that ran in training mode. A value without such passes is absent.
         guard: Keeps failures away from the pass.
         hookable: Whether the model may be hooked.
     """
@@ -60,7 +61,7 @@ class ModeWatch:
         self.handles = [model.register_forward_pre_hook(Hook(self._enter))] if self._parts else []
 
     def _enter(self, _inputs: Any) -> None:
-        # A program that is compiled after the recorder was started must not hold this.
+        # A program compiled after the recorder's start must not contain this.
         if torch.compiler.is_compiling():
             return
         with self._guard("looking at the mode of a pass"):
@@ -77,21 +78,21 @@ class ModeWatch:
         if step_state is not self._latest:
             self._latest, self._passes, self._wrong = step_state, 0, 0
         self._passes += 1
-        # Once more, for a rate may have been set to 0 where the mode was not changed.
+        # Checked again, because a rate may be set to 0 without a change of mode.
         self._wrong += any(part.training and differs_in_training(part) for part in self._parts)
         step_state.values[NAME] = shorten(self._wrong / self._passes)
 
 
 def batch_norm_facts(model: nn.Module) -> dict[str, Any]:
-    """Return the number of batches behind batch norm's statistics when recording starts; UNSET without one that keeps them."""
+    """Return the number of batches in the batch norm statistics when recording starts; UNSET without such statistics."""
     norms = [module for module in model.modules() if isinstance(module, _NormBase)]
     counts = [count for norm in norms if isinstance(count := norm.num_batches_tracked, Tensor) and not count.is_meta]
     return {"batch_norm_batches": int(max(counts)) if counts else UNSET}
 
 
-# How much a model drops while it trains: the largest probability of its dropout modules, and whose it is.
+# The largest dropout rate of a model's modules in training, and the module that has it.
 def rate_of(module: nn.Module) -> float:
-    """Return the probability with which a module itself drops values in training mode, its parts aside; 0: it drops none."""
+    """Return the dropout rate of a module itself in training mode, without its children; 0: no dropout."""
     held = vars(module)
     if isinstance(module, _DropoutNd):
         rates = [held.get("p", 0.0)]
@@ -101,7 +102,7 @@ def rate_of(module: nn.Module) -> float:
 
 
 def calls_dropout(module: nn.Module) -> bool:
-    """Return whether the code of a module calls a function of dropout itself, with a rate that only the code holds."""
+    """Return whether a module's code calls a dropout function with a rate that no attribute holds."""
     kind = type(module)
     if kind.__module__.startswith("torch.") or not inspect.isfunction(kind.forward):
         return False
@@ -112,7 +113,7 @@ def calls_dropout(module: nn.Module) -> bool:
 def dropout_facts(model: nn.Module) -> dict[str, Any]:
     """Return the largest rate of all modules, and the first module that has it, as facts of `run.json`.
 
-    UNSET where no module has a rate, and the code of one calls a function of dropout: then nobody but the code knows.
+    UNSET if no module has a rate but the code of one calls a dropout function: then the rate is unknown.
     """
     rates = {name: rate_of(module) for name, module in model.named_modules()}
     largest = max(rates, key=rates.__getitem__)

@@ -1,4 +1,4 @@
-"""Vital signs, noted every 25 steps between checkpoints: how hot and sharp attention is, how far a sample of weights moved."""
+"""Vital signs, noted every 25 steps between checkpoints: attention logits and entropy, and the movement of sampled weights."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from ckaudit.recorder.stats.float32_rounding import shorten
 from ckaudit.recorder.stats.quantiles import quantiles_of, stride_of
 
 EVERY, DEAD_EVERY = 25, 50
-MAX_SAMPLES_PER_TENSOR = 256  # of each tensor
+MAX_SAMPLES_PER_TENSOR = 256  # elements of each tensor
 MAX_QUERIES, MAX_TOKENS = 16, 256
 
 
@@ -29,8 +29,8 @@ class DeadUnits(Struct, frozen=True):
     """Units of an activation function that stayed silent (F8).
 
     Attributes:
-        dead: How many.
-        units: Of how many.
+        dead: Number of silent units.
+        units: Number of units.
     """
 
     dead: int
@@ -38,16 +38,16 @@ class DeadUnits(Struct, frozen=True):
 
 
 class VitalSigns(Struct, frozen=True, kw_only=True):
-    """What one forward pass showed; None, or empty, where it showed nothing.
+    """Vital signs of one forward pass; None or empty if not seen.
 
     Attributes:
         max_attn_logit: Largest scaled logit before softmax, of all layers and heads (M19).
-        min_normalized_entropy: Smallest normalized entropy of a head; NaN where one is.
+        min_normalized_entropy: Smallest normalized entropy of a head; NaN if one is NaN.
         residual_rms_p50: By block, the median over tokens of the root mean square of a token's vector (M21).
         residual_rms_p99: By block, the 99th percentile of the same.
-        dead_units: By activation function, where asked for (F8).
-        dead_heads: Heads with more than 99 % sharp queries, where asked for (F10).
-        heads: Of how many.
+        dead_units: Dead units by activation function, if requested (F8).
+        dead_heads: Heads with more than 99 % sharp queries, if requested (F10).
+        heads: Number of heads.
     """
 
     max_attn_logit: float | None = None
@@ -60,14 +60,14 @@ class VitalSigns(Struct, frozen=True, kw_only=True):
 
 
 class DeferredNumbers(Struct):
-    """Numbers that are still where the model is: fetching each at once would make it wait.
+    """Numbers that stay on the model's device: fetching each at once would make the training wait.
 
     Attributes:
-        logits: Largest finite logit of each head, a tensor (H,) per layer; NaN where none is finite, minus infinity where no
-            key may be seen.
-        shares: Normalized entropy and sharp share of each head, a tensor (2, H) per layer; infinite where there is none.
+        logits: Largest finite logit of each head, a tensor (H,) per layer; NaN if none is finite, minus infinity where no key
+            may be seen.
+        shares: Normalized entropy and sharp share of each head, a tensor (2, H) per layer; infinite if there is none.
         norms: Root mean square of sampled tokens, a tensor (n,) per block.
-        dead: Dead units by activation function, and how many units it has.
+        dead: Number of dead units and of all units, by activation function.
     """
 
     logits: list[Tensor] = field(default_factory=list)
@@ -76,7 +76,7 @@ class DeferredNumbers(Struct):
     dead: dict[str, tuple[Tensor, int]] = field(default_factory=dict)
 
     def vitals(self, *, dead: bool, dead_above: float = 0.99) -> VitalSigns:
-        """Return them as numbers.
+        """Fetch the numbers, and return the vital signs.
 
         Args:
             dead: Whether dead heads are counted.
@@ -100,7 +100,7 @@ class DeferredNumbers(Struct):
         )
 
     def see_call(self, call: AttentionCall) -> None:
-        """Note the attention of one layer, from a sample of its queries."""
+        """Note the attention statistics of one layer, from a sample of its queries."""
         if (sample := take(call, queries=MAX_QUERIES, sequences=1)) is not None:
             self.see_logits(sample.logits)
             self._see_entropies(sample.probabilities, sample.queries.seen)
@@ -123,7 +123,7 @@ class DeferredNumbers(Struct):
         self.logits.append(top.masked_fill(is_broken, math.nan))
 
     def _see_entropies(self, probabilities: Tensor, seen: Tensor, *, sharp_below: float = math.log(2)) -> None:
-        """Note the means of one layer over queries, as `attention_stats` takes them."""
+        """Note the means over queries of one layer, computed as in `attention_stats`."""
         entropy = entropies(to_float64(probabilities))  # (b, H, n)
         relative = entropy / seen.clamp(min=2).log()
         sharp = torch.where(entropy.isnan(), entropy, to_float64(entropy < sharp_below))
@@ -136,13 +136,13 @@ class DeferredNumbers(Struct):
         self.norms[name] = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float32) / math.sqrt(rows.shape[-1])
 
     def see_function(self, name: str, output: Tensor) -> None:
-        """Note the silent units of an activation function's output (..., units)."""
+        """Note the silent units in an activation function's output (..., units)."""
         if 2 <= output.ndim <= 3 and len(rows := dense(output).reshape(-1, output.shape[-1])) >= FEWEST_ROWS:
             self.dead[name] = dead_units(rows), output.shape[-1]
 
 
 def blocks(modules: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
-    """Return the blocks of a model: numbered modules with parts, that lie in no other."""
+    """Return the blocks of a model: numbered modules with children that lie in no other block."""
     return {name: module for name, module in modules.items() if _is_block(name) and any(True for _ in module.children())}
 
 
@@ -156,7 +156,7 @@ def _rows(values: Tensor, rows: NDArray[np.intp]) -> Tensor:
 
 
 def _mean_where(qualifies: Tensor, values: Tensor) -> Tensor:
-    """Return the mean over batch and queries of each head, (b, H, n) to (H,); infinite where no query qualifies."""
+    """Return the mean over batch and queries for each head, (b, H, n) to (H,); infinite if no query qualifies."""
     qualifies = qualifies.broadcast_to(values.shape)
     count = qualifies.sum((0, 2))
     return torch.where(count > 0, values.masked_fill(~qualifies, 0.0).sum((0, 2)) / count, math.inf)
@@ -166,12 +166,12 @@ def _shorter(value: float | None) -> float | None:
     return None if value is None else shorten(value)
 
 
-# The same as values of a line, and how far a sample of the weights moved.
+# The vital signs as log values, and the movement of sampled weights.
 class WeightSample:
-    """Takes the same few elements of every tensor that takes a gradient, before an update and after it.
+    """Samples the same few elements of every trainable tensor, before and after an update.
 
     Args:
-        tensors: The weights; they stay where they are. Those that are frozen at the time are left out.
+        tensors: The weights; they stay on their device. Tensors that are frozen at the time are left out.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -191,7 +191,7 @@ class WeightSample:
     def moved(self, before: Tensor) -> float | None:
         r"""Return an estimate of $\lVert\Delta W\rVert / \lVert W\rVert$ of all tensors together (M11).
 
-        Each element stands for those between it and the next. None of zeros, and where other tensors were trained before.
+        Each element counts for all up to the next one. None if the weights are zero, or if other tensors were trainable before.
         """
         after = to_float64(self.take())
         if after.shape != before.shape or not len(after):
@@ -203,7 +203,7 @@ class WeightSample:
 
 
 def values_of(vitals: VitalSigns) -> dict[str, Any]:
-    """Return the values of a line; what was not seen is missing."""
+    """Return the vital signs as log values; a value that was not seen is missing."""
     values: dict[str, Any] = {
         "max_attn_logit": vitals.max_attn_logit,
         "min_normalized_entropy": vitals.min_normalized_entropy,
@@ -216,7 +216,7 @@ def values_of(vitals: VitalSigns) -> dict[str, Any]:
 
 
 def values_seen(seen: ForwardStats) -> dict[str, Any]:
-    """Return the same two numbers of attention from what a checkpoint's hooks saw, which say the rest by module."""
+    """Return the two attention vital signs from a checkpoint's hooks; the checkpoint has the others by module."""
     logits = [float(value) for layer in seen.attention.values() for value in layer.max_logit_per_head or ()]
     shares = [float(value) for layer in seen.attention.values() for value in layer.normalized_entropy_per_head or ()]
     values = {"max_attn_logit": _extreme(max, logits), "min_normalized_entropy": _extreme(min, shares)}

@@ -1,1 +1,1 @@
-"""One step of a training: its state, its clock, its events, and when a checkpoint is due."""
+"""One step of a training: its state, times and events, and when a checkpoint is due."""

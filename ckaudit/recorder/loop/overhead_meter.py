@@ -1,4 +1,4 @@
-"""What recording costs: time taken inside steps, against the time that the training takes."""
+"""The cost of recording: time spent inside steps, relative to the time of the training."""
 
 from collections import deque
 from statistics import median
@@ -10,11 +10,11 @@ from ckaudit.contract.schema.checkpoint import Cost
 
 
 class OverheadMeter:
-    """Follows the steps of one session, which adds to its attributes at every step: a call would cost more than the sum.
+    """Sums the costs of one session. The session changes the attributes directly at every step: a call would cost more.
 
     Attributes:
-        durations: What the last steps took without recording, in seconds.
-        spent: What recording took of them since the checkpoint before, in seconds.
+        durations: Durations of the last steps without recording, in seconds.
+        spent: Time spent on recording since the last checkpoint, in seconds.
     """
 
     def __init__(self) -> None:
@@ -22,12 +22,12 @@ class OverheadMeter:
         self.spent, self._since = 0.0, perf_counter()
 
     def cost(self, in_step: float, writing: float) -> Cost:
-        """Return what a checkpoint cost, and the share of the time since the one before it that recording took.
+        """Return the cost of a checkpoint, and the share of recording in the time since the last checkpoint.
 
         Args:
-            in_step: Seconds of its step that recording has taken so far. They are part of that time; what follows in the
-                step is part of the next checkpoint's.
-            writing: Seconds that it takes to write it, beside the training.
+            in_step: Seconds of recording in this step so far. They are part of that time; the rest of the step belongs to the
+                next checkpoint.
+            writing: Seconds that writing the file takes.
         """
         now, typical, seconds = perf_counter(), median(self.durations), in_step + writing
         spent, elapsed, ms = self.spent + in_step, now - self._since, round(seconds * 1e3, 3)
@@ -38,5 +38,5 @@ class OverheadMeter:
 
 
 def share_of_step(ms: float, typical: float) -> float | UnsetType:
-    """Return a time over the seconds of a step, in four digits however small it is; nothing of steps that take no time."""
+    """Return a time relative to the duration of a step, with four digits however small; UNSET if steps take no time."""
     return float(f"{ms / 1e3 / typical:.4g}") if typical > 0 else UNSET

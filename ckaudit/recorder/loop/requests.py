@@ -1,4 +1,4 @@
-"""On-demand measurements that are pending: kept until a line or a checkpoint takes their results."""
+"""Pending on-demand measurements, kept until a log line or a checkpoint takes their results."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,22 +22,22 @@ from ckaudit.recorder.model.tensor_table import needs_other_ranks
 from ckaudit.recorder.stats.arrays import is_sharded
 from ckaudit.recorder.stats.float32_rounding import shortest
 
-FIRST = "pinned"  # the pinned batch whose values stand in the line without a label
+FIRST = "pinned"  # the pinned batch whose values have no label
 
 
 class Requests:
-    """Pinned batches, and results that wait for a checkpoint.
+    """Pinned batches, and results that are pending until a checkpoint.
 
     Attributes:
         held_out: The rows that training should not see.
 
     Args:
         model: The model.
-        collector: Knows where gradients are kept.
-        folder: Where `run.json` is.
-        guard: Keeps one that fails away from the others.
+        collector: Gives access to the gradients.
+        folder: Writes `run.json`.
+        guard: Isolates a failing measurement from the others.
         hookable: Whether the model may be hooked.
-        world_size: How many ranks train together.
+        world_size: Number of ranks.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Requests:
         self.held_out = HeldOutCheck()
 
     def pin(self, name: str, batch: Any, loss: LossOf, *, shift: int, held_out: bool | None) -> dict[str, float]:
-        """Show a batch to the model at every checkpoint from now on, and return the values of its first showing.
+        """Evaluate the model on a batch now and at every checkpoint, and return the current values.
 
         Raises:
-            TypeError: If the model's parameters are spread over ranks.
+            TypeError: If the model's parameters are sharded over ranks.
         """
         self._refuse_spread()
         pinned = FixedBatch(batch, loss, shift=shift, held_out=held_out, hookable=self._hookable)
@@ -67,10 +67,10 @@ class Requests:
         return values
 
     def check_gradients(self, batch: Any, loss: LossOf, *, per_tensor: int) -> GradientCheck:
-        """Compare gradients with central differences; the next checkpoint says where they are furthest apart.
+        """Compare gradients with central differences; the next checkpoint contains the largest error.
 
         Raises:
-            TypeError: If the model's parameters are spread over ranks.
+            TypeError: If the model's parameters are sharded over ranks.
         """
         self._refuse_spread()
         check = check_gradients(self._model, batch, loss, per_tensor=per_tensor)
@@ -78,10 +78,10 @@ class Requests:
         return check
 
     def micro_batch(self, examples: float) -> None:
-        """Look at the gradients as one more micro-batch of so many examples left them.
+        """Read the gradients after one more micro-batch of `examples` examples.
 
         Raises:
-            TypeError: If ranks hold parts of them.
+            TypeError: If the gradients are sharded over ranks.
         """
         gradients, scale = self._collector.scaled_gradients()
         if any(map(is_sharded, gradients.values())):
@@ -89,11 +89,11 @@ class Requests:
         self._noise.add(gradients, examples, scale=scale)
 
     def rank_batch(self, examples: float) -> None:
-        """Compare this rank's gradient, of so many examples, with the mean over ranks, in the step under way.
+        """Compare this rank's gradient, of `examples` examples, with the mean over ranks in the current step.
 
         Raises:
             RuntimeError: If there is only one rank.
-            TypeError: If ranks hold parts of the gradients.
+            TypeError: If the gradients are sharded over ranks.
         """
         self._refuse_spread()
         if self._world_size < 2:
@@ -103,23 +103,23 @@ class Requests:
         self._ranks = seen, examples
 
     def profile(self) -> None:
-        """Profile from now on until the step under way is finished."""
+        """Profile until the current step is finished."""
         if self._watch is None:
             self._watch = KernelWatch(self._model, hookable=self._hookable)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing was asked for that the end of a step has to deliver."""
+        """Whether no request needs the end of a step."""
         return self._watch is None and self._ranks is None and not self._noise.sizes
 
     def finish_step(self, step_state: StepState, batch: Any = None) -> None:
-        """Write down what a profile saw, and put what micro-batches and held-out rows say into the step's values.
+        """Note the results of a profile, and add the values of micro-batches and held-out rows to the step.
 
-        A value that was logged stays.
+        Logged values take precedence.
 
         Args:
             step_state: The step.
-            batch: Its batch, of which the rows are compared with those held out where the step is looked at.
+            batch: Its batch, whose rows are compared with the held-out ones if the step is inspected.
         """
         if step_state.is_watched:
             with self._guard("looking for held-out rows"):
@@ -142,10 +142,10 @@ class Requests:
                 _note_noise_scale(self._noise.compare(pair.own / scaled, pair.mean / scaled, small=examples, big=big), step_state)
 
     def measure_curvature(self, loss: Tensor | Callable[[], Tensor], *, samples: int, seed: int) -> Curvature:
-        """Return the trace of the Hessian by all trainable parameters.
+        """Return the trace of the Hessian with respect to all trainable parameters.
 
         Raises:
-            TypeError: If the model's parameters are spread over ranks.
+            TypeError: If the model's parameters are sharded over ranks.
         """
         self._refuse_spread()
         trainable = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
@@ -156,7 +156,7 @@ class Requests:
             raise TypeError("one rank alone cannot run a model that is spread over all")
 
     def fill(self, checkpoint: Checkpoint, step_state: StepState) -> None:
-        """Put what was asked for into a checkpoint, and its numbers into the values of the step; a logged one stays."""
+        """Add the requested results to a checkpoint, and their numbers to the values of the step; logged values stay."""
         probes: dict[str, ProbeStats] = {}
         for name, batch in self._pinned.items():
             with self._guard(f"the pinned batch {name}"):
@@ -173,6 +173,6 @@ def _labelled(scalars: dict[str, float], name: str) -> dict[str, float]:
 
 
 def _note_noise_scale(noise: NoiseParts | None, step_state: StepState) -> None:
-    """Put the noise scale and its parts into the values of a step, unless the trainer logged a scale of its own."""
+    """Add the noise scale and its parts to the values of a step, unless the trainer logged a noise scale."""
     if noise is not None and "grad_noise_scale" not in step_state.values:
         step_state.values = noise.values() | step_state.values

@@ -1,4 +1,4 @@
-"""One start of a run: the step under way, what asks for checkpoints, and how a finished step reaches the folder."""
+"""One start of a run: the current step, the triggers of checkpoints, and how a finished step reaches the folder."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -40,8 +40,8 @@ from ckaudit.recorder.target_alignment import shifts_labels
 class RunSession:
     """The recorder between its start and its close; see `Recorder` for the arguments.
 
-    It always holds the state of one step, that under way. `finish_step` turns it into a line and perhaps a checkpoint,
-    and begins the next; hooks are attached there, because a due step has to be known before its forward pass.
+    It holds the state of the current step. `finish_step` turns that into a log line and perhaps a checkpoint, and begins the next
+    step. Hooks are attached there, because a due step must be known before its forward pass.
     """
 
     def __init__(self, setup: Setup, *, world_size: int, clock: StepClock, shards: Shards | None) -> None:
@@ -77,13 +77,13 @@ class RunSession:
         self._overhead = OverheadMeter()
 
     def _begin_folder(self, setup: Setup) -> None:
-        """Write what is known of the run before its first step."""
+        """Write the facts of the run that are known before its first step."""
         self._collector.join(setup.start_step, self._folder.set_session_facts)
         stated = {"cadence": [*setup.options.cadence], "triggers": setup.limits.stated(), **described(setup.model)}
         self._folder.begin(self._facts, self._collector.weights, self._collector.reference, **stated)
 
     def _alternating_updates(self) -> AlternatingUpdates:
-        """Return what sees whether several optimizers take turns, as those of a GAN do."""
+        """Return the detector of optimizers that take turns, as those of a GAN do."""
         return AlternatingUpdates(
             self._collector.optimizers,
             self._guard,
@@ -98,7 +98,7 @@ class RunSession:
         if self._step_state.is_watched:
             self._collector.keep_weights(self._step_state)
         self._step_state.rates = learning_rates(self._collector.optimizers)
-        # What fails from here on takes no more than itself from the record.
+        # A failure from here on loses only its own part of the record.
         self._step_state.is_written |= self._writes.before_update()
         if has_gradients and self._step_state.is_due and len(self._collector.optimizers) == 1 and self._options.grad_of is None:
             self._step_state.norm_at_update = norm_before_update(optimizer)
@@ -109,7 +109,8 @@ class RunSession:
             self.read_gradients("pre_clip" if self._options.clip_norm is None else "post_clip")
 
     def _after_update(self, optimizer: Optimizer) -> None:
-        # A closure, as of L-BFGS, has left the gradients of its last call. Other ranks would not know that theirs are read.
+        # A closure, as of L-BFGS, leaves the gradients of its last call. With shards, other ranks would not take part in reading
+        # them.
         if self._takes_closure and not self._is_sharded:
             self._read_unread_gradients()
         self._step_state.updates += not overflowed(optimizer)
@@ -117,7 +118,7 @@ class RunSession:
         self._step_state.is_written |= self._writes.after_update()
 
     def read_gradients(self, source: GradientsSource) -> None:
-        """Read the gradients of the step under way, and copy the weights where its checkpoint will need them."""
+        """Read the gradients of the current step, and copy the weights if its checkpoint needs them."""
         self._clock.gradients_ready()
         step_state, plain = self._step_state, self._collector.plain
         if plain is None or step_state.triggers or not plain.read(step_state, source):
@@ -126,14 +127,14 @@ class RunSession:
             self._collector.keep_weights(step_state)
 
     def read_clipped(self, max_norm: float, norm: float | None) -> None:
-        """Read gradients that were clipped already, from the norm that they had before where that is known."""
+        """Read gradients after clipping, corrected by their norm before it if that is known."""
         self._clock.gradients_ready()
         self._step_state.clip_norm = max_norm
         self._collector.read_gradients(self._step_state, "post_clip", Clipping(max_norm, norm))
         self._collector.keep_weights(self._step_state)
 
     def read_for_clipping(self, max_norm: float) -> tuple[list[Tensor], Tensor] | None:
-        """Return the gradients and their norms, read again where any has changed since; None where torch must take them."""
+        """Return the gradients and their norms, read again if any gradient has changed; None if torch must take the norms."""
         self._step_state.clip_norm = max_norm
         self._clock.gradients_ready()
         gradients_and_norms = self._collector.read_for_clipping(self._step_state)
@@ -141,18 +142,18 @@ class RunSession:
         return gradients_and_norms
 
     def ask(self) -> None:
-        """Ask for a checkpoint of the step under way."""
+        """Request a checkpoint of the current step."""
         if not self._step_state.is_due:
             self._step_state.triggers.append("manual")
             self._step_state.has_vitals = False
             self._collector.attach(self._step_state)
 
     def log(self, values: Mapping[str, Any]) -> None:
-        """Add values to the line of the step under way; one that is no scalar is left out and counted."""
+        """Add values to the log line of the current step; a value that is no scalar is left out and counted."""
         self._step_state.values |= accepted_values(values, self._guard)
 
     def log_after(self, values: Mapping[str, Any]) -> None:
-        """Add values to the step finished last, with a second line; what its line holds already stays."""
+        """Add values to the last finished step, with a second log line; existing values stay."""
         step, known = self._latest_line
         if step and self._finished is None:
             return
@@ -164,7 +165,7 @@ class RunSession:
             known.update(new)
 
     def finish_step(self, loss: Any, start: float, *, batch: Any, batch_id: str | int | None, source: str | None) -> None:
-        """Write the line of the step under way and its checkpoint, and begin the next."""
+        """Write the log line of the current step and its checkpoint, and begin the next."""
         step_state, watched, checkpoint = self._step_state, self._step_state.is_watched, None
         duration = self._clock.finish(start, step_state.seconds, watched=watched)
         if watched:
@@ -189,7 +190,7 @@ class RunSession:
     def _finish_at_length(
         self, step_state: StepState, loss: Any, start: float, batch: Any, batch_id: str | int | None, source: str | None
     ) -> Checkpoint | None:
-        """Write a step that is not plain, and return its checkpoint; one that waits for an accelerator is sent for."""
+        """Write a step that is not plain, and return its checkpoint; a step with numbers on an accelerator is written later."""
         unread = step_state.unread = step_state.unread or PendingStats()
         unread.loss, checkpoint = loss, None
         with self._guard("looking at the batch"):
@@ -222,14 +223,14 @@ class RunSession:
                 facts: dict[str, Any] = {"batch_id": batch_id, "source": source, "vocabulary": self._words}
                 facts |= {"is_shifted_later": self._shifts_labels, "loss_function": checkpoint.loss_function}
                 known = batch_facts(batch, input_hash=step_state.input_hash, **facts)
-                # Whoever passes no batch lets the model's own inputs speak, as far as they are no rows of a data set.
+                # Without a batch, the model's own inputs are described, although they may not be rows of a data set.
                 known = known or input_facts(seen.inputs, self._words) or BatchFacts()
                 embedded, same = seen.embedded_shift_match, seen.embedded_target_share
                 add_seen_match(known, batch, inputs=seen.input_shift_match, embedded=embedded, same=same)
                 checkpoint.data = UNSET if known == BatchFacts() else known
-            # The file cannot hold the time of its own writing, so it holds that of the file before.
+            # The file cannot contain the time of its own writing, so it contains that of the last file.
             checkpoint.cost = self._overhead.cost(step_state.seconds + perf_counter() - start, self._folder.write_seconds)
-            # The other ranks know of no event: a first rank that wrote alone would have them look dead.
+            # The other ranks do not know of events: notes of the first rank alone would make them look dead.
             with_notes = self._is_sharded or bool({"cadence", "last"} & {*step_state.triggers})
             self._write(checkpoint, step_state.input_hash, with_notes=with_notes)
             return checkpoint
@@ -244,7 +245,7 @@ class RunSession:
         )
 
     def _finish_pending(self) -> None:
-        """Finish the step before, where its numbers had to come from an accelerator."""
+        """Finish the last step, if its numbers had to be fetched from an accelerator."""
         step_state, self._sent = self._sent, None
         if step_state and step_state.unread:
             step_state.unread.arrive()
@@ -252,7 +253,7 @@ class RunSession:
             self._write_line(step_state, None)
 
     def _write_line(self, step_state: StepState, checkpoint: Checkpoint | None) -> None:
-        """Write the line of a step, and remember it."""
+        """Write the log line of a step, and look for events in it."""
         with self._guard("writing scalars.jsonl", writes=True):
             self._folder.append(step_state.step, step_state.time, step_state.values)
         with self._guard("looking for events"):
@@ -264,7 +265,7 @@ class RunSession:
         self._sort_table()
 
     def close(self) -> None:
-        """Write the last step's checkpoint, a second time if it has one, and the session's end."""
+        """Write the last step's checkpoint, again if it has one, and the end of the session."""
         if os.getpid() != self._process:
             return
         with self._guard("reading the last step"):
@@ -295,7 +296,7 @@ class RunSession:
                 self._collector.attach(step_state, after=before)
 
     def _collect_step_values(self, step_state: StepState, batch: Any, batch_id: str | int | None) -> None:
-        """Put into the step's values what is known without fetching it; a value that was logged stays."""
+        """Add the values that need no fetching to the step; logged values stay."""
         listening, scaled = bool(self._handles), self._collector.has_scaler()
         self.requests.finish_step(step_state, batch)
         with self._guard("reading the learning rate"):
@@ -329,7 +330,7 @@ class RunSession:
         return checkpoint
 
     def _sort_table(self) -> None:
-        """Write the tensor table in forward order, once a forward pass has shown it."""
+        """Write the tensor table in forward order, once a forward pass has shown the order."""
         order, self._order = self._order, None
         if order is not None:
             order.close()
@@ -352,12 +353,12 @@ class RunSession:
             self._folder.write(checkpoint, notes)
 
 
-# Which part of the recorder runs in this process: all of it on the first rank, the little that others can tell on them.
+# The recorder of this process: a full session on the first rank, a smaller one on the others.
 Start: TypeAlias = RunSession | WorkerSession
 
 
 def start(setup: Setup) -> Start:
-    """Return this rank's part; where the environment asks for a drill, one that does it."""
+    """Return the recorder session of this rank, or that of a drill if the environment asks for one."""
     if DRILL_ENVIRONMENT_VARIABLE in os.environ and (settings := settings_from_environment()):
         from ckaudit.recorder.drill.session import drill_session
 
@@ -366,11 +367,11 @@ def start(setup: Setup) -> Start:
 
 
 def begin(setup: Setup, of_first: Callable[..., RunSession], of_others: Callable[..., WorkerSession]) -> Start:
-    """Return this rank's part, made by the one or the other."""
+    """Return the recorder session of this rank, made by `of_first` or `of_others`."""
     rank, world_size = rank_and_world_size()
     shards = Shards(setup.model, setup.guard) if any(map(is_sharded, setup.model.parameters())) else None
     hooked = setup.model if setup.is_hookable else None
-    # Other ranks write no lines.
+    # Other ranks write no log lines.
     exchange = ExchangeWait(hooked, setup.guard) if hooked and world_size > 1 and not rank and shards is None else None
     clock = StepClock(hooked, alone=world_size == 1, waits_in_forward=shards is not None, exchange=exchange)
     try:
@@ -384,7 +385,7 @@ def begin(setup: Setup, of_first: Callable[..., RunSession], of_others: Callable
 
 
 def rank_and_world_size() -> tuple[int, int]:
-    """Return this process's rank and how many train together."""
+    """Return this process's rank and the number of ranks."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized()):
         return 0, 1

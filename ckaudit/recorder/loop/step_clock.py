@@ -15,18 +15,18 @@ from ckaudit.recorder.hooks.hook import Hook, after_backward
 from ckaudit.recorder.hooks.vital_signs import EVERY
 
 WINDOW = 64  # steps
-SAMPLED = 8  # steps before each with vital signs whose forward pass is looked for: a hook at every step would cost 1.6 us
+SAMPLED = 8  # steps before each with vital signs whose forward pass is timed: a hook at every step would cost 1.6 us
 
 
 class ExchangeWait:
-    """Measures the end of every backward pass of `DistributedDataParallel`: from the last gradient of this rank to the end.
+    """Measures the end of every `DistributedDataParallel` backward pass: from this rank's last gradient to the end.
 
-    While a backward pass computes, gradients that are finished are exchanged already; what is left of the exchange, and the
-    wait for slower ranks, comes after the last of them. Which one is last is learnt from the first backward pass; the hooks on
-    all others are then taken away.
+    Finished gradients are exchanged while the backward pass still computes. The rest of the exchange and the wait for slower
+    ranks come after the last gradient. The first backward pass shows which parameter is last; the hooks on all others are then
+    removed.
 
-    Only the host's clock is read. An accelerator exchanges gradients while the host goes on, so that nothing is known there;
-    nor where no `DistributedDataParallel` runs the model, as with sharded tensors, whose exchanges are spread over the step.
+    Only the host's clock is read. An accelerator exchanges gradients asynchronously, so the wait is unknown there. It is also
+    unknown without `DistributedDataParallel`, as with sharded tensors, whose exchanges are spread over the step.
 
     Args:
         model: The model inside its wrappers.
@@ -43,12 +43,12 @@ class ExchangeWait:
         self._handles = {id(p): p.register_post_accumulate_grad_hook(self._note) for p in trainable if on_host}  # type: ignore[no-untyped-call]
 
     def entered(self) -> None:
-        """Note that a forward pass begins, and who runs it."""
+        """Note that a forward pass begins, and whether `DistributedDataParallel` runs it."""
         # PyTorch keeps this for its compiler; the wrapped module does not know its wrapper.
         self._is_shared = bool(self._handles) and DistributedDataParallel._get_active_ddp_module() is not None  # type: ignore[no-untyped-call]  # noqa: SLF001
 
     def ended(self) -> None:
-        """Note that the backward pass under way has ended; a second time says nothing."""
+        """Note the end of the current backward pass; a second call does nothing."""
         if not self._is_waiting:
             return
         self._is_waiting = False
@@ -60,12 +60,12 @@ class ExchangeWait:
             self._handles.pop(key).remove()
 
     def take(self) -> float | None:
-        """Return the seconds waited since the last call; None where they are not known."""
+        """Return the seconds waited since the last call; None if they are not known."""
         waited, self._waited, self._is_waiting = self._waited, 0.0, False
         return waited if self._is_shared else None
 
     def close(self) -> None:
-        """Take the hooks away."""
+        """Remove the hooks."""
         for handle in self._handles.values():
             handle.remove()
         self._handles.clear()
@@ -83,10 +83,10 @@ class StepTime(Struct, frozen=True):
     """One step by the clock of the host.
 
     Attributes:
-        whole: From the end of the step before to its own, recording included, in seconds.
-        input: From the end of the step before to the start of the forward pass, in seconds; None: not looked for.
+        whole: From the end of the last step to the end of this one, including recording, in seconds.
+        input: From the end of the last step to the start of the forward pass, in seconds; None: not measured.
         exchange: Waiting for the gradients of other ranks at the end of backward passes, in seconds; None: not known.
-        passes: Forward passes that were looked for and seen.
+        passes: Number of forward passes that were seen.
     """
 
     whole: float
@@ -96,17 +96,17 @@ class StepTime(Struct, frozen=True):
 
 
 class StepClock:
-    """Measures every step from the end of the one before.
+    """Measures every step from the end of the last one.
 
-    Ranks that train together finish every step together, however slow one of them is: the others wait for it where they
-    exchange gradients, and, where tensors are sharded, in the forward pass too. What a rank takes by itself is
-    the step without the stretch from there to the end of the backward pass.
+    All ranks finish a step together, however slow one of them is: the others wait for it in the exchange of gradients, and with
+    sharded tensors in the forward pass too. A rank's own time is the step without the time from there to the end of the backward
+    pass.
 
     Args:
-        module: The model, which is hooked; None: it cannot be, and no step is split.
-        alone: Whether only one rank trains: then the model is hooked in a few steps only.
+        module: The model, which is hooked; None: it cannot be hooked, and steps are not split.
+        alone: Whether there is only one rank: then the model is hooked in a few steps only.
         waits_in_forward: Whether ranks wait for each other from the start of the forward pass on, not only from its end.
-        exchange: Measures the wait for gradients, where that can be told from the rest of the backward pass.
+        exchange: Measures the wait for gradients, if that can be separated from the backward pass.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class StepClock:
             self._handles.append(module.register_forward_hook(Hook(self._left)))
 
     def restart(self, step: int = 0) -> float:
-        """Begin this step, when all is done for the one before, and return the time, by `perf_counter`."""
+        """Begin a step, after all work for the last one, and return the time, by `perf_counter`."""
         now = perf_counter()
         waited = self._exchange.take() if self._exchange else None
         if self._is_plain:
@@ -159,17 +159,17 @@ class StepClock:
             self._waited = perf_counter() - since
 
     def finish(self, now: float, recording: float, *, watched: bool) -> float:
-        """End a step, and return what it took without recording, in seconds.
+        """End a step, and return its duration without recording, in seconds.
 
         Args:
             now: When the recorder was called, by `perf_counter`.
-            recording: Seconds of it that the recorder itself took.
-            watched: Whether hooks looked at it, which take longer than the recorder knows.
+            recording: Seconds of the step that the recorder took.
+            watched: Whether hooks were attached, which take longer than the recorder measures.
         """
         duration = now - self._ended - recording
         self._latest_own = duration - (self._waited or 0.0)
         if self._forward_began is not None:
-            # A trainer that runs the passes inside the optimizer's step has the recorder look before them.
+            # If a trainer runs the passes inside the optimizer's step, the recorder is called before them.
             self._latest_input = min(self._forward_began - self._ended, self._latest_own)
         self._is_plain = not watched
         if not watched:
@@ -179,9 +179,9 @@ class StepClock:
         return duration
 
     def take(self) -> tuple[float, float | None]:
-        """Return what a step took by itself, and its wait for the forward pass: medians over the steps since the last call.
+        """Return a step's own time and the wait before its forward pass: medians over the steps since the last call.
 
-        Of many it is the last 64; steps that hooks looked at are left out, unless there are no others.
+        At most the last 64 steps count. Steps with hooks are left out, unless there are no others.
         """
         durations, inputs = [*self._own] or [self._latest_own], [*self._inputs]
         self._own.clear()
@@ -189,13 +189,13 @@ class StepClock:
         return median(durations), median(inputs) if inputs else self._latest_input
 
     def take_times(self) -> list[StepTime]:
-        """Return the steps since the last call that nothing looked into, at most the last 64."""
+        """Return the steps without hooks since the last call, at most the last 64."""
         times = [*self._times]
         self._times.clear()
         return times
 
     def close(self) -> None:
-        """Take the hooks away."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
         if self._exchange:

@@ -1,8 +1,8 @@
-"""Numbers of a step: those of a plain step are read at once, those on an accelerator are copied and read one step later.
+"""The numbers of a step: those in CPU memory are read at once, those on an accelerator are copied and read a step later.
 
-A step of a training leaves none of the recorder's code in the processor's caches, where every function called costs some
-microseconds. Most steps are plain: nothing is due, nothing asked for, and all numbers are finite and in this process's memory.
-They go through one function. What is not plain goes the long way; both write the same.
+A training step evicts the recorder's code from the CPU caches, so every function call costs some microseconds. Most steps are
+plain: nothing is due or requested, and all numbers are finite and in CPU memory. They go through one function. Other steps take
+the slow path; both write the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, short
 
 
 class PlainGradients:
-    """The short way to the norms of a plain step: every gradient where PyTorch keeps it, of one full precision, none too long."""
+    """The fast path for a plain step's gradient norms: all gradients in `.grad`, of one full-precision dtype, none too long."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._names, self._parameters = [*parameters], [*parameters.values()]
@@ -36,11 +36,11 @@ class PlainGradients:
         self.is_usable = self._dtype in FULL_TYPES and longest <= LONG_ELEMENTS and are_on_cpu(self._parameters)
 
     def read(self, step_state: StepState, source: GradientsSource) -> bool:
-        """Take the norm of every gradient, and tell whether that could be done; otherwise nothing has been done.
+        """Take the norm of every gradient, and tell whether that worked; if not, nothing has changed.
 
         Args:
-            step_state: The step under way.
-            source: Where in the step this is.
+            step_state: The current step.
+            source: Point in the step at which gradients are read.
         """
         start = perf_counter()
         gradients = [parameter.grad for parameter in self._parameters if parameter.requires_grad]
@@ -48,7 +48,7 @@ class PlainGradients:
             return False
         try:
             norms = torch._foreach_norm(gradients, 2)  # type: ignore[arg-type]  # noqa: SLF001
-        except (NotImplementedError, RuntimeError, TypeError):  # sparse, of several devices, or one is missing
+        except (NotImplementedError, RuntimeError, TypeError):  # sparse, on several devices, or one is missing
             return False
         if norms[0].dtype != self._dtype or not norms[0].is_cpu:
             return False
@@ -67,16 +67,16 @@ def finish_plain(
     schedule: CheckpointSchedule,
     guard: Guard,
 ) -> bool:
-    """Write the line of a step and remember it, if it is plain; tell whether it was. Otherwise nothing has been done.
+    """Write and remember the log line of a step if it is plain; tell whether it was. If not, nothing has changed.
 
     Args:
         step_state: The step, with no checkpoint and no vital signs, of a training without a loss scaler.
-        loss: As the training gave it.
+        loss: Loss as the training gave it.
         batch: Its batch.
-        batch_id: The loader's own name of it.
-        folder: Where the line goes.
-        schedule: Keeps the step, unless it holds an event.
-        guard: Keeps a disk that fails away from the rest.
+        batch_id: The loader's name for the batch.
+        folder: Writes the line.
+        schedule: Keeps the step, unless it is an event.
+        guard: Isolates a failing disk from the rest.
     """
     unread = step_state.unread
     if unread is None or unread.at_hand is None or not step_state.rates or not step_state.updates:
@@ -94,7 +94,7 @@ def finish_plain(
         HistoryStep(step_state.step, value, step_state.rates[0], name, norms), norm, min(numbers)
     ):
         return False
-    # From here on nothing turns back.
+    # No failure after this point undoes the step.
     step_state.loss, step_state.global_norm, step_state.norms = value, norm, norms
     step_state.input_hash, step_state.unread = name, None
     step_state.is_batch_reused = folder.batches.is_reused(inputs)
@@ -129,17 +129,17 @@ def _are_tokens(inputs: Any) -> bool:
     return type(inputs) is Tensor and inputs.dtype == torch.int64 and inputs.is_cpu and inputs.layout == torch.strided
 
 
-# What was measured of a step where it was computed, and is not fetched yet.
-# Small numbers on their way from an accelerator: sent for in one copy, read once they are needed.
+# Measurements of a step that are still on the device. Small numbers are copied from the accelerator in one transfer, and read
+# when they are needed.
 class AsyncCopy:
-    """Elements of a few small tensors, which come here while the training goes on.
+    """An asynchronous copy of a few small tensors to CPU memory.
 
-    Reading a number of an accelerator at once would make the program wait until all work queued there is done. An AsyncCopy is
-    one copy into pinned memory behind that work; who opens it a step later finds it arrived.
+    Reading a number from an accelerator at once would make the program wait until all queued work is done. An AsyncCopy queues
+    one copy into pinned memory behind that work. Opened a step later, it has usually arrived.
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        """Send for all elements of `tensors`, each of any type and shape, on any device."""
+        """Start copying all elements of `tensors`, each of any dtype and shape, on any device."""
         self._tensors = [ravel(tensor) for tensor in tensors]
         self._bytes = pack_bytes(self._tensors).to("cpu", non_blocking=True)
         home = self._tensors[0].device.type
@@ -148,7 +148,7 @@ class AsyncCopy:
             self._arrived.record()
 
     def open(self) -> list[Tensor]:
-        """Return the elements of each tensor in one dimension, in this process's memory; wait where they are not here yet."""
+        """Return the elements of each tensor, flat and in CPU memory; wait if they have not arrived."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return [torch.from_numpy(elements) for elements in unpack_bytes(self._bytes, self._tensors)]
@@ -157,16 +157,16 @@ class AsyncCopy:
 class PendingStats(Struct):
     """Norms, loss and batch of one step.
 
-    On an accelerator they are sent for when the step is finished, and read one step later: nothing waits for them.
+    On an accelerator the copy starts when the step is finished, and is read one step later, so nothing waits for it.
 
     Attributes:
         names: Tensors whose gradients have norms.
-        norms: Their norms, as they are in memory; None: there are none, or all are at hand.
-        at_hand: Norms by name, where nothing has to be fetched: names are still in the cache where norms are taken.
-        scale: What lies on the gradients: loss scale and clipping.
-        loss: As the training gave it.
-        batch: Fingerprint of the inputs, None where there are none.
-        shape: Their shape.
+        norms: Their norms on the device; None: there are none, or all are in `at_hand`.
+        at_hand: Norms by name, if nothing has to be fetched: the names are still in the CPU cache when the norms are taken.
+        scale: Factor that the gradients contain: loss scale and clipping.
+        loss: Loss as the training gave it.
+        batch: Fingerprint of the inputs; None without inputs.
+        shape: Shape of the inputs.
     """
 
     names: Sequence[str] = ()
@@ -186,14 +186,14 @@ class PendingStats(Struct):
         return inputs
 
     def send(self) -> bool:
-        """Send for what is on an accelerator, and tell whether there is any."""
+        """Start copying what is on an accelerator, and tell whether there is anything."""
         pieces = None if self.norms is None else self.norms.pieces
         away = [tensor for tensor in (pieces, self.loss, self.batch) if _is_on_accelerator(tensor)]
         self._copy = AsyncCopy(away) if away else None
         return bool(away)
 
     def arrive(self) -> None:
-        """Put what was sent for into its places."""
+        """Store the copied numbers in their attributes."""
         if self._copy is None:
             return
         arrays = iter(self._copy.open())
@@ -205,7 +205,7 @@ class PendingStats(Struct):
             self.batch = next(arrays)
 
     def norms_of(self) -> dict[str, float]:
-        """Return the norm of every gradient, without what lies on it."""
+        """Return the norm of every gradient, without `scale`."""
         norms = self.at_hand
         if norms is None:
             norms = {} if self.norms is None else dict(zip(self.names, self.norms.numbers(), strict=True))
@@ -216,7 +216,7 @@ class PendingStats(Struct):
 
         Raises:
             TypeError: If it is no scalar.
-            ValueError: If it is a text that is no number, or ranks hold parts of it.
+            ValueError: If it is a string that is no number, or is sharded over ranks.
         """
         loss = self.loss
         is_plain = type(loss) is Tensor and loss.dtype == torch.float32 and loss.numel() == 1
@@ -230,7 +230,7 @@ class PendingStats(Struct):
 
 
 def fetch(step_state: StepState, guard: Guard, batches: BatchesSeen) -> None:
-    """Read what was measured of a step and has arrived, and put it into its line; what fails is not recorded."""
+    """Put the measurements of a step that have arrived into its log line; what fails is not recorded."""
     unread, step_state.unread = step_state.unread or PendingStats(), None
     with guard("reading gradients"):
         step_state.take(unread.norms_of())
@@ -242,5 +242,5 @@ def fetch(step_state: StepState, guard: Guard, batches: BatchesSeen) -> None:
 
 
 def _is_on_accelerator(value: Any) -> TypeGuard[Tensor]:
-    # Of what ranks hold together an AsyncCopy would bring this rank's part only: reading it says so.
+    # An AsyncCopy of a sharded tensor would bring this rank's shard only; reading it directly raises.
     return isinstance(value, Tensor) and not is_sharded(value) and is_on_accelerator(value)

@@ -1,4 +1,4 @@
-"""State of one step: everything measured of it, and the checkpoint made of it."""
+"""State of one step: all its measurements, and the checkpoint made from it."""
 
 import math
 from collections.abc import Mapping
@@ -13,41 +13,41 @@ from ckaudit.recorder.stats.arrays import Array
 from ckaudit.recorder.stats.float32_rounding import round_to_seven_digits, shorten
 from ckaudit.recorder.stats.tensor_stats import top_share, total_norm
 
-if TYPE_CHECKING:  # they need torch, and the writer needs the state of steps
+if TYPE_CHECKING:  # these modules need torch, and the writer needs this module
     from torch import Tensor
 
     from ckaudit.recorder.loop.step_numbers import PendingStats
 
 
 class StepState(Struct):
-    """State of one step: everything measured of it so far.
+    """State of one step: all measurements so far.
 
     Attributes:
-        step: Its number once it is finished.
-        triggers: Why it has a checkpoint; empty: it has none.
-        event_step: The step whose event asked for it.
+        step: Step number.
+        triggers: Triggers of its checkpoint; empty: it has none.
+        event_step: The step whose event triggered the checkpoint.
         values: Values for the step's line, by catalogue name.
-        unread: What was measured and is not fetched yet, loss, norms and the hash of the batch among it.
+        unread: Measurements that are not fetched yet, including loss, norms and the hash of the batch.
         versions: Identity and version of every gradient when the norms were taken.
-        norms: Gradient norm of every tensor that has one, after unscaling; once they are fetched.
-        global_norm: Norm of all gradients together (M9), None where there are none.
-        input_hash: Hash of the batch, once it is fetched.
-        is_batch_reused: Whether its inputs lie in the memory of those before.
-        gradients: Their statistics, where a checkpoint is due.
-        source: Where in the step they were read.
-        before: Copies of the weights before the update, where a checkpoint is due.
+        norms: Gradient norm of every tensor that has one, after unscaling, once fetched.
+        global_norm: Global gradient norm (M9); None without gradients.
+        input_hash: Hash of the batch, once fetched.
+        is_batch_reused: Whether its inputs reuse the memory of the last step's inputs.
+        gradients: Statistics of the gradients, if a checkpoint is due.
+        source: Point in the step at which the gradients were read.
+        before: Copies of the weights before the update, if a checkpoint is due.
         has_vitals: Whether the step has vital signs, but no checkpoint.
-        sample: A sample of the weights before the update, where it has.
+        sample: A sample of the weights before the update, if the step has vital signs.
         rates: Learning rate of every group.
         loss_scale: Scale of the loss, under mixed precision.
-        clip_norm: Largest global norm let through.
-        norm_at_update: Norm of all gradients as the optimizer was given them, where a checkpoint is due and one optimizer has
-            them all.
-        is_written: Whether weights were written to since the update before, and rarely are.
-        updates: Optimizers that applied their update.
+        clip_norm: Maximum global norm of clipping.
+        norm_at_update: Global norm of the gradients at the optimizer's update, if a checkpoint is due and one optimizer has them
+            all.
+        is_written: Whether weights were written to since the last update, if that is rare.
+        updates: Number of optimizers that applied their update.
         seconds: Time taken from the training so far.
         loss: Training loss, once the step is finished.
-        time: When it was finished, Unix time.
+        time: Unix time of the end of the step.
     """
 
     step: int
@@ -82,7 +82,7 @@ class StepState(Struct):
 
     @property
     def is_watched(self) -> bool:
-        """Whether hooks look at the step: it has a checkpoint, or vital signs."""
+        """Whether hooks observe the step, for a checkpoint or for vital signs."""
         return bool(self.triggers) or self.has_vitals
 
     def take(self, norms: dict[str, float]) -> None:
@@ -91,11 +91,11 @@ class StepState(Struct):
 
     @property
     def norms_only(self) -> dict[str, GradientStats]:
-        """The gradient section of a step whose gradients are gone."""
+        """The gradient section of a step whose gradients no longer exist."""
         return {name: GradientStats(norm=encode_float(shorten(norm))) for name, norm in self.norms.items()}
 
     def scalars(self, **derived: float | None) -> dict[str, Number]:
-        """Return the values of this step that are numbers, and those that only a checkpoint can say."""
+        """Return the numeric values of this step, and those that only a checkpoint has."""
         share = top_share([*self.norms.values()])
         known = self.values | derived | {"top_gradient_share": None if share is None else shorten(share)}
         return {
@@ -105,11 +105,11 @@ class StepState(Struct):
         }
 
     def note(self, values: Mapping[str, Any]) -> None:
-        """Put values into the line of the step, without those that are None; one that it has already stays."""
+        """Add values to the log line of the step, without those that are None; existing values stay."""
         self.values = {name: value for name, value in values.items() if value is not None} | self.values
 
     def note_read(self, repeat_distance: int | None) -> None:
-        """Put what was fetched into the line, and how many steps ago the same batch came."""
+        """Add the fetched values to the log line, and the number of steps since the same batch."""
         loss, norm = self.loss, self.global_norm
         known = {"train_loss_raw": loss, "grad_global_norm": norm, "batch_hash": self.input_hash}
         reused = 1 if self.is_batch_reused and repeat_distance == 1 else None
@@ -122,7 +122,7 @@ class StepState(Struct):
         return HistoryStep(self.step, self.loss, rate, self.input_hash, self.norms, updates)
 
     def checkpoint(self, session: int) -> Checkpoint:
-        """Return the checkpoint of this step with everything that is known without looking at a tensor."""
+        """Return the checkpoint of this step with everything that is known without reading a tensor."""
         return Checkpoint(
             schema_version="ck.analysis.v1",
             step=self.step,
@@ -136,5 +136,5 @@ class StepState(Struct):
 
 
 def lowest(values: list[float]) -> float | None:
-    """Return the smallest value, NaN where one is NaN, None of nothing."""
+    """Return the smallest value; NaN if one is NaN, None for an empty list."""
     return math.nan if any(map(math.isnan, values)) else min(values, default=None)

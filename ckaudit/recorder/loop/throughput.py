@@ -1,4 +1,4 @@
-"""Throughput: step time and its parts, tokens per second, and how busy accelerators are, as values of a line."""
+"""Throughput as log values: step time and its parts, tokens per second, and use of accelerators."""
 
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -15,23 +15,23 @@ from ckaudit.recorder.stats.float32_rounding import shorten
 
 
 class Device(Protocol):
-    """What is asked of one accelerator."""
+    """Measurements of one accelerator."""
 
     def memory(self) -> tuple[int, int, int]:
         """Return the bytes in use by all programs, held by PyTorch, and taken by its tensors."""
 
     def utilization(self) -> float:
-        """Return the percentage of the last moments, 1/6 to 1 s, in which it ran anything."""
+        """Return the percentage of the last 1/6 to 1 s in which the device ran anything."""
 
 
 class CudaDevice:
     """A device of CUDA or ROCm.
 
-    Memory is asked of the driver and of PyTorch's allocator, utilization of NVML or its like, for which PyTorch needs the
-    package nvidia-ml-py or amdsmi. Nothing waits for what the device has to do.
+    Memory comes from the driver and PyTorch's allocator. Utilization comes from NVML or its AMD counterpart, for which PyTorch
+    needs the package nvidia-ml-py or amdsmi. Nothing waits for the device's queue.
 
     Args:
-        index: Its number among those that the process sees.
+        index: Index among the devices that the process sees.
     """
 
     def __init__(self, index: int) -> None:
@@ -43,19 +43,19 @@ class CudaDevice:
         return total - free, torch.cuda.memory_reserved(self._index), torch.cuda.memory_allocated(self._index)
 
     def utilization(self) -> float:
-        """Return the percentage of the last moments in which it ran anything."""
+        """Return the percentage of the last moments in which the device ran anything."""
         return float(torch.cuda.utilization(self._index))
 
 
 class DeviceGauge:
     """Reads the devices of this process every 25 steps.
 
-    `gpu_mem_used` (M43, bytes) is what all programs use of the fullest device, and with the labels "reserved" and "allocated"
-    what PyTorch holds of it and what its tensors take. `gpu_util` (M42, %) is the mean over devices. What cannot be read is
-    said once and not tried again.
+    `gpu_mem_used` (M43, bytes) is the memory that all programs use on the fullest device; the labels "reserved" and "allocated"
+    are what PyTorch holds there and what its tensors take. `gpu_util` (M42, %) is the mean over devices. A value that cannot be
+    read is logged once and not read again.
 
     Args:
-        devices: The devices; of none there are no values.
+        devices: The devices; without any there are no values.
     """
 
     def __init__(self, devices: Sequence[Device]) -> None:
@@ -63,7 +63,7 @@ class DeviceGauge:
         self._tells_memory = self._tells_utilization = True
 
     def values(self) -> dict[str, float]:
-        """Return the values of a line, without those that cannot be read."""
+        """Return the values of a log line, without those that cannot be read."""
         if not self._devices:
             return {}
         return self._memory() | self._utilization()
@@ -92,31 +92,30 @@ class DeviceGauge:
 
 
 def devices_of(tensors: Iterable[Tensor]) -> list[Device]:
-    """Return the CUDA devices on which any of these tensors is."""
+    """Return the CUDA devices that hold any of these tensors."""
     return [CudaDevice(index) for index in sorted({tensor.device.index or 0 for tensor in tensors if tensor.is_cuda})]
 
 
-# How fast a training goes: the duration of a step, what it is spent on, and tokens per second.
+# Training speed: step time, its parts, and tokens per second.
 class ThroughputMeter:
-    """Says every 25 steps how the steps since then went: medians over those that no hook of a checkpoint looked into.
+    """Returns the medians of step times every 25 steps, over the steps since then without hooks.
 
-    `step_time` (M40) is the time from the end of a step to the end of the next, by the clock of the host. A host
-    runs no further ahead of an accelerator than its queue is long, so that many steps take as long on both; the shares, too,
-    are those of the host. They are
+    `step_time` (M40) is the time from the end of a step to the end of the next, by the host's clock. The host runs ahead of an
+    accelerator by its queue at most, so many steps take the same time on both. The shares are those of the host, too:
 
-    - `dataloader_stall_frac` (M44): before the forward pass begins, whatever else the loop does there. With several
-      forward passes in a step it is what comes before the first: the waits before the others are not seen.
-    - `comm_time_frac` (M45): waiting for the gradients of other ranks, see `ExchangeWait`. Not recorded where it is not known:
-      on an accelerator, which exchanges while the host goes on, and without `DistributedDataParallel`. One process has none.
-    - `compute_time_frac` (M46): the rest, and so not recorded where several ranks train and the exchange is not known.
+    - `dataloader_stall_frac` (M44): before the forward pass begins, whatever the loop does there. With several forward passes in
+      a step it is what comes before the first: the waits before the others are not seen.
+    - `comm_time_frac` (M45): waiting for the gradients of other ranks, see `ExchangeWait`. Not recorded if unknown: on an
+      accelerator, which exchanges asynchronously, and without `DistributedDataParallel`. One process has none.
+    - `compute_time_frac` (M46): the rest; so not recorded if several ranks train and the exchange is unknown.
 
-    `tokens_per_sec` (M39) goes by `tokens_per_update` or `tokens_seen`, where they are logged. In one process, it otherwise
-    goes by the tokens of the step's batch that count as targets, where each step has one forward pass and so one batch.
+    `tokens_per_sec` (M39) uses `tokens_per_update` or `tokens_seen` if they are logged. Otherwise, in one process, it uses the
+    target tokens of the step's batch, if each step has one forward pass and so one batch.
 
     Args:
-        clock: What measures the steps.
-        alone: Whether only one rank trains.
-        gauge: Says how full and how busy the accelerators are; None: there are none.
+        clock: Measures the steps.
+        alone: Whether there is only one rank.
+        gauge: Reads memory and utilization of the accelerators; None: there are none.
     """
 
     def __init__(self, clock: StepClock, *, alone: bool, gauge: DeviceGauge | None = None) -> None:
@@ -124,11 +123,11 @@ class ThroughputMeter:
         self._seen: tuple[int, float] | None = None
 
     def values(self, step_state: StepState, batch: Any) -> dict[str, float]:
-        """Return the values of a step's line, without those that are not known.
+        """Return the values of a step's log line, without unknown ones.
 
         Args:
-            step_state: The step, with what is known of it so far.
-            batch: Its batch, in any form that `pair` takes.
+            step_state: The step, with its values so far.
+            batch: Its batch, in any form that `inputs_and_targets` takes.
         """
         times = self._clock.take_times()
         tokens = self._tokens(step_state, times, batch)
@@ -151,7 +150,7 @@ class ThroughputMeter:
         return 1 - (time.input + (time.exchange or 0.0)) / time.whole
 
     def _tokens(self, step_state: StepState, times: Sequence[StepTime], batch: Any) -> float | None:
-        """Return the tokens of one step; None where they are not known."""
+        """Return the tokens of one step; None if they are not known."""
         before, seen = self._seen, step_state.values.get("tokens_seen")
         self._seen = (step_state.step, float(seen)) if isinstance(seen, int | float) else None
         if isinstance(logged := step_state.values.get("tokens_per_update"), int | float):

@@ -1,6 +1,6 @@
-"""Checkpoint triggers: the cadence, the last planned step, or an event in the step before.
+"""Checkpoint triggers: the cadence, the last planned step, or an event in the last step.
 
-The black box of the last steps, which the checkpoint after an event holds, is kept here too.
+The black box is kept here too: values of the last steps, which the checkpoint after an event contains.
 """
 
 import math
@@ -17,28 +17,28 @@ from ckaudit.contract.schema.checkpoint import Checkpoint, History, Trigger
 from ckaudit.contract.schema.manifest import Cadence, Triggers
 from ckaudit.contract.schema.numbers import Number, encode_float
 
-if TYPE_CHECKING:  # it takes the statistics of tensors along
+if TYPE_CHECKING:  # that module needs the statistics of tensors
     from ckaudit.recorder.loop.step_state import StepState
 
 BLACK_BOX_STEPS = 64  # steps of the black box
 
 
 class EventThresholds(Struct, frozen=True, kw_only=True):
-    """Thresholds above which a step counts as an event: loss spike, gradient spike, dead parameter.
+    """Thresholds of events: loss spike, gradient spike, dead parameter.
 
-    The factors are the contract's decisions, the norms of dead and alive are D1.3's.
+    The factors are decisions of the contract; the norms of dead and alive tensors come from D1.3.
 
     Attributes:
         loss_spike_factor: Loss over its bias-corrected moving average before this step.
-        loss_decay: Weight of the past in that average.
-        loss_after: Finite losses seen before a spike can be one.
+        loss_decay: Decay of that average.
+        loss_after: Finite losses before a spike can be detected.
         grad_norm_factor: Global gradient norm over the median of the last `grad_norm_window` before this step.
-        grad_norm_window: How many norms the median sees.
-        grad_norm_after: Finite norms seen before one can be too large.
-        dead_gradient_norm: A tensor's gradient norm below this is dead.
-        alive_gradient_norm: A dead one is alive again above this; between the two it keeps its state.
-        cooldown: Fewest steps between two event checkpoints.
-        at_most: Most event checkpoints of one session.
+        grad_norm_window: Number of norms in the median.
+        grad_norm_after: Finite norms before a spike can be detected.
+        dead_gradient_norm: A tensor with a gradient norm below this is dead.
+        alive_gradient_norm: A dead tensor is alive again above this; between the two thresholds its state does not change.
+        cooldown: Minimum number of steps between two event checkpoints.
+        at_most: Maximum number of event checkpoints of one session.
     """
 
     loss_spike_factor: float = 2.0
@@ -53,7 +53,7 @@ class EventThresholds(Struct, frozen=True, kw_only=True):
     at_most: int = 50
 
     def stated(self) -> Triggers:
-        """Return what `run.json` says of them."""
+        """Return the thresholds as `run.json` states them."""
         return Triggers(
             loss_spike_factor=self.loss_spike_factor,
             grad_norm_factor=self.grad_norm_factor,
@@ -62,18 +62,18 @@ class EventThresholds(Struct, frozen=True, kw_only=True):
 
 
 def regular_triggers(step: int, cadence: Sequence[Cadence], planned_steps: int | None) -> list[Trigger]:
-    """Return why a step has a checkpoint whatever happens; nothing where it has none."""
+    """Return the triggers of a step that do not depend on events; empty if it has none."""
     regular: list[Trigger] = ["first"] if step == 0 else ["cadence"] if is_due(step, cadence) else []
     return [*regular, "last"] if step == planned_steps else regular
 
 
 class CheckpointSchedule:
-    """Decides which steps of one session have a checkpoint, for `Recorder` and for `Writer`; both report every step to it.
+    """Decides which steps of one session have a checkpoint, for `Recorder` and for `Writer`, which report every step.
 
     Attributes:
-        next_due: The step at which the cadence asks for a checkpoint next; None: it never does again.
-        planned_steps: The last planned step, where known.
-        latest: Events of the steps that were seen last.
+        next_due: The next step of the cadence; None: there is none.
+        planned_steps: The last planned step, if known.
+        latest: Events of the last reported steps.
     """
 
     def __init__(
@@ -99,13 +99,13 @@ class CheckpointSchedule:
         *,
         forgive_norm: bool = False,
     ) -> None:
-        """Keep a finished step, and see whether it holds an event beside `others` that are known; see `EventDetector.observe`."""
+        """Keep a finished step, and detect its events, in addition to the known `others`; see `EventDetector.observe`."""
         self._box.add(history_step)
         if events := [*self._events.observe(history_step.loss, norm, norms, forgive_norm=forgive_norm), *others]:
             self.latest, self._event_step = events, history_step.step
 
     def accept_if_uneventful(self, history_step: "HistoryStep", norm: float, lowest: float) -> bool:
-        """Keep a step of finite numbers and tell so, if it holds no event; otherwise nothing is kept, and `observe` has to.
+        """Keep a step of finite numbers if it has no event, and return whether it was kept; if not, call `observe`.
 
         Args:
             history_step: The step, with its loss.
@@ -118,7 +118,7 @@ class CheckpointSchedule:
         return True
 
     def begin(self, step_state: "StepState") -> None:
-        """Put into a step that begins why it has a checkpoint: `next_due`, `planned_steps` or `latest` say that it may."""
+        """Set the triggers of a step that begins; call it if `next_due`, `planned_steps` or `latest` apply."""
         step_state.triggers += regular_triggers(step_state.step, self._cadence, self.planned_steps)
         if step_state.step == self.next_due:
             self.next_due = next_due(step_state.step, self._cadence)
@@ -127,13 +127,13 @@ class CheckpointSchedule:
             step_state.event_step = self._event_step
 
     def ask(self, step: int) -> None:
-        """Have a step that has not begun answer the latest events: who writes it learns of that from `is_due`."""
+        """Let a step that has not begun answer the latest events; `is_due` then returns True for it."""
         self._asked = {asked: events for asked, events in self._asked.items() if asked >= step - 1}
         if self._may_answer(step, regular_triggers(step, self._cadence, self.planned_steps)):
             self._asked[step] = self.latest
 
     def _may_answer(self, step: int, triggers: Sequence[Trigger]) -> bool:
-        """Return whether a step answers the latest events: it has a checkpoint anyway, or the patience allows one."""
+        """Return whether a step may answer the latest events: it has a checkpoint anyway, or the allowance permits one."""
         return bool(self.latest) and (bool(triggers) or self._allowance.allows(step))
 
     def is_due(self, step: int) -> bool:
@@ -141,16 +141,16 @@ class CheckpointSchedule:
         return bool(regular_triggers(step, self._cadence, self.planned_steps)) or step in self._asked
 
     def follows_event(self, step: int) -> bool:
-        """Return whether the step before held an event that asked for this one's checkpoint."""
+        """Return whether the last step had an event that triggered this step's checkpoint."""
         return step in self._asked
 
     def triggers(self, step: int) -> list[Trigger]:
-        """Return why a step has a checkpoint; "manual" where nothing but the caller asked for it."""
+        """Return the triggers of a step; "manual" if only the caller requested its checkpoint."""
         regular = regular_triggers(step, self._cadence, self.planned_steps)
         return [*regular, *self._asked.get(step, [])] or ["manual"]
 
     def conclude(self, step_state: "StepState", checkpoint: Checkpoint) -> Checkpoint:
-        """Make the last step's checkpoint a last one, which answers what has not been answered, with the black box."""
+        """Mark the checkpoint of the last step as the last one, with unanswered events and the black box."""
         step_state.triggers = checkpoint.triggers = [*dict.fromkeys([*step_state.triggers, "last", *self.latest])]
         step_state.event_step = self._event_step if self.latest else step_state.event_step
         checkpoint.event_step = UNSET if step_state.event_step is None else step_state.event_step
@@ -163,14 +163,14 @@ class CheckpointSchedule:
 
 
 class EventDetector:
-    """Sees each step's loss and norms and names the events among them."""
+    """Detects events in each step's loss and gradient norms."""
 
     def __init__(self, limits: EventThresholds) -> None:
         self.limits = limits
         self._losses, self._average = 0, 0.0
         self._norms: deque[float] = deque()
-        self._ordered: list[float] = []  # the same, sorted
-        self._spike_above, self._steep_above = math.inf, math.inf  # what the next loss and norm are held against
+        self._ordered: list[float] = []  # the same norms, sorted
+        self._spike_above, self._steep_above = math.inf, math.inf  # thresholds for the next loss and norm
         self._dead: set[str] = set()
         self._nonfinite = 0
 
@@ -180,10 +180,10 @@ class EventDetector:
         """Return the events of one step.
 
         Args:
-            loss: Training loss, where known.
-            norm: Global gradient norm, where known.
+            loss: Training loss, if known.
+            norm: Global gradient norm, if known.
             norms: Gradient norm of each tensor that has a gradient.
-            forgive_norm: Whether a loss scaler has already answered a gradient that is not finite.
+            forgive_norm: Whether a loss scaler has already handled a gradient that is not finite.
         """
         wrong_loss = loss is not None and not math.isfinite(loss)
         wrong_norm = norm is not None and not math.isfinite(norm) and not forgive_norm
@@ -203,7 +203,7 @@ class EventDetector:
         return events
 
     def accept_if_uneventful(self, loss: float, norm: float, lowest: float) -> bool:
-        """Tell whether a step holds no event, and count it if so; otherwise nothing is counted, and `observe` has to.
+        """Tell whether a step has no event, and count it if so; if not, call `observe`.
 
         Args:
             loss: Training loss, finite.
@@ -244,13 +244,13 @@ class EventDetector:
         return bool(new)
 
     def _is_due(self) -> bool:
-        # The first, the second, the fourth, the eighth: a run that stays NaN is not worth a file a step.
+        # The first, second, fourth, eighth, and so on: a run that stays NaN does not need a file per step.
         self._nonfinite += 1
         return self._nonfinite.bit_count() == 1
 
 
 class EventAllowance:
-    """Says whether an event may still have a checkpoint of its own."""
+    """Limits the number and the frequency of event checkpoints."""
 
     def __init__(self, limits: EventThresholds) -> None:
         self._limits = limits
@@ -258,16 +258,16 @@ class EventAllowance:
         self._last = -math.inf
 
     def allows(self, step: int) -> bool:
-        """Return whether a checkpoint at `step` is within the limits, and count it if so."""
+        """Return whether an event checkpoint at `step` is within the limits, and count it if so."""
         if self._taken >= self._limits.at_most or step - self._last < self._limits.cooldown:
             return False
         self._taken, self._last = self._taken + 1, step
         return True
 
 
-# The black box: loss, learning rate, batch and norms of every tensor of the last steps.
+# The black box: loss, learning rate, batch and gradient norms of the last steps.
 class HistoryStep(Struct, frozen=True):
-    """One step of the black box; what is None or missing was not recorded."""
+    """One step of the black box; a value that is None or missing was not recorded."""
 
     step: int
     loss: float | None
@@ -281,7 +281,7 @@ class BlackBox:
     """Keeps the last steps.
 
     Attributes:
-        add: Keeps one more step, and forgets the oldest where there are too many.
+        add: Adds a step, and drops the oldest if there are too many.
     """
 
     def __init__(self, length: int = BLACK_BOX_STEPS) -> None:
@@ -289,7 +289,7 @@ class BlackBox:
         self.add = self._history_steps.append
 
     def dump(self, *, before: int) -> History | None:
-        """Return the steps before this one as columns, norms with 4 digits; None where there are none."""
+        """Return the steps before this one as columns, norms with 4 digits; None if there are none."""
         history_steps = [history_step for history_step in self._history_steps if history_step.step < before]
         if not history_steps:
             return None

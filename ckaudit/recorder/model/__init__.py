@@ -1,1 +1,1 @@
-"""What is kept of the model between steps: its table of tensors, its gradients, its optimizers, its first weights."""
+"""The state kept of the model between steps: tensor table, gradients, optimizers, initial weights."""

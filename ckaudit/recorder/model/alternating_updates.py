@@ -1,4 +1,4 @@
-"""Models that are trained in turn, whose losses play against each other: seen by whose loss made which gradients."""
+"""Detection of models that are trained in turn with opposing losses, by which loss produced which gradients."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -15,10 +15,10 @@ class AlternatingUpdates:
     """Detects that updates alternate: those of several optimizers of the model, or of the model and another one.
 
     Args:
-        optimizers: Of the model that is recorded; without any, nothing is looked at. One that holds none of their parameters is
-            another's, be they parts of the same model.
-        guard: Keeps what fails here away from the training.
-        step: Returns the number of the step under way.
+        optimizers: Optimizers of the recorded model; without any, nothing is inspected. An optimizer that shares no parameter
+            with them belongs to another model, even if its parameters are part of the same module.
+        guard: Keeps failures away from the training.
+        step: Returns the number of the current step.
         on_alternating: Called once, at the first sign.
     """
 
@@ -33,7 +33,7 @@ class AlternatingUpdates:
             self.handles += [register_optimizer_step_post_hook(self._after_any_update)] if optimizers else []
 
     def before_update(self, optimizer: Optimizer, *, is_due: bool) -> None:
-        """Look at the gradients before an update of the model; those of its own optimizers only where a checkpoint is due."""
+        """Inspect the gradients before an update of the model; those of its own optimizers only if a checkpoint is due."""
         if self._other is not None and self._other.is_looking:
             self._other.before_own_update(self._step())
         parts = self._parts if is_due else None
@@ -43,7 +43,7 @@ class AlternatingUpdates:
             self._on_alternating()
 
     def after_update(self) -> None:
-        """Keep the gradients that an update of the model leaves."""
+        """Keep the state of the gradients after an update of the model."""
         if self._other is not None and (self._other.is_looking or self._other.is_latest):
             self._other.after_own_update(self._step())
 
@@ -60,16 +60,16 @@ class AlternatingUpdates:
 
 
 class _PartsOfAModel:
-    """Several optimizers of one model: whether gradients are made anew between their updates of one step.
+    """Several optimizers of one model: whether new gradients are computed between their updates of one step.
 
-    Two optimizers that share one backward pass, as Muon does with the one of the embeddings, find the gradients that were there.
+    Two optimizers that share one backward pass, such as Muon and the optimizer of the embeddings, use the same gradients.
     """
 
     def __init__(self) -> None:
         self._step, self._seen = -1, list[int]()
 
     def is_seen(self, optimizer: Optimizer, optimizers: Sequence[Optimizer], step: int) -> bool:
-        """Tell, before an update of a step, whether its gradients are others than before the first update of that step."""
+        """Tell, before an update of a step, whether its gradients differ from those before the step's first update."""
         if step != self._step:
             self._step, self._seen = step, [id(tensor.grad) for other in optimizers for tensor in _parameters(other)]
             return False
@@ -77,24 +77,24 @@ class _PartsOfAModel:
 
 
 class _OtherModel:
-    """A model with an optimizer of its own: whether the loss of one of the two flows back through the other.
+    """Another model with its own optimizer: whether the loss of one model flows back through the other.
 
-    So it is with a generator and a discriminator. Between an update of the one and an update of the other, only the loss of the
-    other can have made the gradients of the one anew. One backward pass for both, or one for each before either update, leaves
-    them as they were.
+    A generator and a discriminator are an example. Between an update of one model and an update of the other, only the other's
+    loss can have computed new gradients for the first. One backward pass for both, or one for each before either update, leaves
+    the gradients unchanged.
 
-    Two that are trained side by side, as an ensemble is, mostly are to the end, and a look reads every gradient of both. So after
-    the first rounds, each an own update after one of the other, only two in a row are looked at now and then, which is
-    all that a sign needs.
+    Models that are trained side by side, as in an ensemble, mostly stay so to the end, and an inspection reads every gradient of
+    both. A round is an update of the recorded model after one of the other. After the first rounds, only two consecutive ones are
+    inspected now and then, which is enough.
 
     Attributes:
-        is_looking: Whether there is another model, and this round is looked at.
-        is_latest: Whether its update was the latest of all.
+        is_looking: Whether there is another model, and this round is inspected.
+        is_latest: Whether the latest update was one of the other model.
 
     Args:
-        parameters: Of the model that is recorded.
-        close_rounds: Rounds that are looked at, from the first on.
-        distance: Rounds from one look to the next, later on.
+        parameters: Parameters of the recorded model.
+        close_rounds: Number of first rounds that are all inspected.
+        distance: Rounds between later inspections.
     """
 
     def __init__(self, parameters: Iterable[Tensor], *, close_rounds: int = 64, distance: int = 32) -> None:
@@ -107,11 +107,11 @@ class _OtherModel:
 
     @property
     def is_seen(self) -> bool:
-        """Whether any loss was seen to flow through both."""
+        """Whether a loss was seen to flow through both models."""
         return self._model.is_touched or self._other.is_touched
 
     def after_update(self, optimizer: Optimizer, step: int) -> None:
-        """Observe any optimizer that has made an update in this step."""
+        """Observe the update of any optimizer in this step."""
         tensors = _parameters(optimizer)
         if any(id(tensor) in self._own_ids for tensor in tensors):
             return
@@ -122,11 +122,11 @@ class _OtherModel:
             self._other.after_own_update(tensors, step)
 
     def before_own_update(self, step: int) -> None:
-        """Look at the gradients that the other optimizer left, before the model's update in this step."""
+        """Inspect the gradients that the other optimizer left, before the model's update in this step."""
         self._other.before_update_of_other(step)
 
     def after_own_update(self, step: int) -> None:
-        """Keep the gradients of the model, and see whether the next round is looked at."""
+        """Keep the state of the model's gradients, and decide whether to inspect the next round."""
         if self.is_looking:
             self._model.after_own_update(self._own, step)
         if self.is_latest:
@@ -137,13 +137,13 @@ class _OtherModel:
     def _look_or_rest(self, step: int) -> None:
         was_looking = self.is_looking
         self.is_looking = self._rounds < self._close_rounds or self._rounds % self._distance < 2
-        if self.is_looking and not was_looking:  # what was left long ago is of another round
+        if self.is_looking and not was_looking:  # the kept state is of an old round
             self._model, self._other = _GradientsBetweenUpdates(), _GradientsBetweenUpdates()
             self._model.after_own_update(self._own, step)
 
 
 class _GradientsBetweenUpdates:
-    """The gradients of one of two models, from one update of its own to the next: whether the other's loss made them anew."""
+    """Gradients of one of two models between two of its own updates: whether the other's loss computed them anew."""
 
     def __init__(self) -> None:
         self._left, self._left_at = list[_Gradient](), -1
@@ -151,19 +151,19 @@ class _GradientsBetweenUpdates:
         self.is_touched = False
 
     def after_own_update(self, tensors: Iterable[Tensor], step: int) -> None:
-        """Keep what an update leaves; what flowed in before, and was made anew for the update since, was not made for it."""
+        """Keep the state after an update. Gradients from before that were computed anew for this update were not meant for it."""
         self.is_touched |= self._flowed is not None and _made_anew(self._flowed)
         self._left, self._left_at, self._flowed = [*map(_Gradient.of, tensors)], step, None
 
     def before_update_of_other(self, step: int) -> None:
-        """Look whether the gradients are others by now."""
+        """Inspect whether the gradients have changed."""
         if self._left and _made_anew(self._left):
             self.is_touched |= self._left_at == step
             self._flowed = [*map(_Gradient.of, (gradient.tensor() for gradient in self._left))]
 
 
 class _Gradient(NamedTuple):
-    """Which tensor a parameter's gradient is, 0 for none, and how often that was written to."""
+    """Identity of a parameter's gradient tensor, 0 for none, and its version counter."""
 
     tensor: Callable[[], Tensor | None]
     identity: int
@@ -171,14 +171,14 @@ class _Gradient(NamedTuple):
 
     @classmethod
     def of(cls, tensor: Tensor | None) -> "_Gradient":
-        """Return the state of a parameter's gradient; one that is gone has none."""
+        """Return the state of a parameter's gradient; a parameter that no longer exists has none."""
         if tensor is None or tensor.grad is None:
             return cls((lambda: None) if tensor is None else ref(tensor), 0, 0)
         return cls(ref(tensor), id(tensor.grad), tensor.grad._version)  # noqa: SLF001
 
 
 def _made_anew(gradients: Iterable[_Gradient]) -> bool:
-    """Tell whether any of these gradients is another by now; one that was only taken away is none."""
+    """Tell whether any of these gradients has been replaced or written to; a cleared one does not count."""
     now = [(old, _Gradient.of(old.tensor())) for old in gradients]
     return any(new.identity != 0 and new[1:] != old[1:] for old, new in now)
 

@@ -1,4 +1,4 @@
-"""Plans what the checkpoint of a step may hold within its budget of bytes."""
+"""Plans which parts of a checkpoint fit into its budget of bytes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,12 +18,12 @@ from ckaudit.recorder.loop.step_state import StepState
 
 
 class BudgetPlanner(Struct, frozen=True, kw_only=True):
-    """How a run is to be written.
+    """Plan of how a run is written.
 
     Attributes:
-        grids: How grids are written, if at all.
+        grids: Encoding of grids, if they are written.
         budget_kb: Size of a checkpoint file, in thousands of bytes; None: everything in every checkpoint.
-        suffix: How files are packed.
+        suffix: File suffix, which says how files are compressed.
         cadence: When checkpoints are due.
         exact: Whether each tensor carries a hash of its bytes.
         spectral: Whether the largest singular value of weights is measured.
@@ -39,13 +39,13 @@ class BudgetPlanner(Struct, frozen=True, kw_only=True):
     def choose_suffix(
         self, tensors: Sequence[SizedPart], layers: Sequence[SizedPart], modules: Sequence[SizedPart]
     ) -> "BudgetPlanner":
-        """Return this planner for files packed as the budget asks for."""
+        """Return this planner with a file suffix that suits the budget."""
         sizes = with_extra_numbers(SIZES, exact=self.exact, spectral=self.spectral)
         suffix = suffix_for(tensors, layers, modules, self.budget_kb, encoding=self.grids, sizes=sizes)
         return replace(self, suffix=suffix)
 
     def depths(self, parts: Sequence[SizedPart], step_state: StepState) -> frozenset[int | None]:
-        """Return the depths that may have grids, and perhaps more where heads are not known yet."""
+        """Return the block depths that may have grids, perhaps more if the number of heads is not known yet."""
         if self.grids == "none":
             return frozenset()
         if self.budget_kb is None:
@@ -61,7 +61,7 @@ class BudgetPlanner(Struct, frozen=True, kw_only=True):
         besides: int = 0,
         experts: int = 0,
     ) -> BudgetPlan:
-        """Return what the checkpoint of a step holds; `besides` are the bytes of its black box, `experts` of its routing."""
+        """Return what the checkpoint of a step contains; `besides` is the size of its black box, `experts` of its routing."""
         return plan(
             tensors,
             layers,
@@ -76,7 +76,7 @@ class BudgetPlanner(Struct, frozen=True, kw_only=True):
         )
 
     def fit(self, checkpoint: Checkpoint, tensors: Sequence[SizedPart], step_state: StepState) -> BudgetPlan:
-        """Return what a checkpoint holds whose other sections are there; its black box is shortened where it is too long."""
+        """Return what a checkpoint contains whose other sections are filled; a black box that is too long is shortened."""
         layers, modules = layer_parts(checkpoint.attention or {}), module_parts(checkpoint.activations or {})
         experts = len(encode(checkpoint.moe)) if checkpoint.moe else 0
         if checkpoint.history is UNSET:
@@ -117,12 +117,12 @@ def module_parts(activations: Iterable[str]) -> list[SizedPart]:
 
 
 def newest_that_fit(history: History, room: float, *, at_least: int = 8) -> History:
-    """Return the newest steps of a black box that fit into so many bytes of JSON.
+    """Return the newest steps of a black box that fit into `room` bytes of JSON.
 
     Args:
         history: All steps.
         room: Bytes.
-        at_least: Steps that are kept in any case, enough to see what an event grew from.
+        at_least: Steps that are kept in any case, enough to show what preceded an event.
     """
     size, names, steps = len(encode(history)), len(encode(_newest(history, 0))), len(history.steps)
     if size <= room:

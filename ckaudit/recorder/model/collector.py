@@ -1,4 +1,4 @@
-"""Reads model, gradients and optimizers, and fills the sections of a checkpoint with what they show."""
+"""Reads model, gradients and optimizers, and fills the sections of a checkpoint."""
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from time import perf_counter
@@ -50,13 +50,13 @@ from ckaudit.recorder.stats.tensor_stats import Cells, SpectralNorms, gradient_s
 class ResumeState:
     """Probe of a resume: reads optimizer and weights right before and right after the first update of a session.
 
-    Weights that ranks hold in parts are left out: their norms need every rank.
+    Sharded weights are left out: their norms need every rank.
 
     Args:
         weights: The model's weights by name.
-        optimizers: What updates them.
+        optimizers: Optimizers of the weights.
         guard: Keeps failures away from the update.
-        set_session_facts: Takes the facts of the session, once they are known.
+        set_session_facts: Called with the facts of the session, once they are known.
     """
 
     def __init__(
@@ -76,21 +76,21 @@ class ResumeState:
         if self._has_set_facts:
             return
         self._has_set_facts = True
-        # One that has no state after an update either keeps none, and none can be lost.
+        # An optimizer without state after an update keeps none, so none can be lost.
         keeps = any(map(_remembers, self._optimizers))
         self._tell(weight_norms=self._norms or None, optimizer_restored=self._remembered if keeps else None)
 
     def stop(self) -> None:
-        """Look at no more updates."""
+        """Stop observing updates."""
         for handle in self._handles:
             handle.remove()
 
 
 class Collector:
-    """Everything that measures a tensor, except the forward hooks, which are the observer's.
+    """All measurements of tensors, except those of the forward hooks.
 
     Attributes:
-        plain: The short way to the gradients of a plain step; None: there is none, or clipping needs what it leaves out.
+        plain: The fast path to the gradients of a plain step; None: there is none, or clipping needs what it leaves out.
     """
 
     def __init__(self, setup: Setup, observer: ForwardHooks, shards: Shards | None) -> None:
@@ -123,28 +123,28 @@ class Collector:
 
     @property
     def trainable(self) -> dict[str, Tensor]:
-        """The weights that take a gradient now, shared ones once."""
+        """The trainable weights, shared ones once."""
         return {name: tensor for name, tensor in self.weights.items() if tensor.requires_grad}
 
     def has_scaler(self) -> bool:
-        """Return whether a loss scaler is at work."""
+        """Return whether a loss scaler is active."""
         return self.scaler is not None and self.scaler.is_enabled()
 
     def is_skipped(self, step_state: StepState) -> bool:
         """Return whether a loss scaler has skipped the update of an optimizer.
 
-        Of several that take turns some rest at a step: then the scale tells, which is lowered where a gradient overflowed.
+        If several optimizers take turns, some do not step: then the loss scale decides, which is lowered after an overflow.
         """
         if not self.has_scaler() or step_state.updates >= len(self.optimizers):
             return False
         return step_state.updates == 0 or step_state.loss_scale is None or float(self.scaler.get_scale()) < step_state.loss_scale
 
     def attach(self, step_state: StepState, *, after: StepState | None = None) -> None:
-        """Look at the forward pass of this step, for a checkpoint or for vital signs.
+        """Observe the forward pass of this step, for a checkpoint or for vital signs.
 
         Args:
-            step_state: The step to look at.
-            after: The step before, where this one has not begun yet; only then its backward passes are looked at, too.
+            step_state: The step to observe.
+            after: The step before, if this one has not begun yet; only then its backward passes are observed, too.
         """
         if after is not None and after.updates >= len(self.optimizers) > 0:
             with self._guard("hooking the gradients"):
@@ -155,16 +155,16 @@ class Collector:
             self._observer.attach(self._options.grids, self._planner.depths([*self._parts, *self._observer.parts], step_state))
 
     def read_for_clipping(self, step_state: StepState) -> tuple[list[Tensor], Tensor] | None:
-        """Return all gradients and their norms, read again where any has changed since; None where torch must take them.
+        """Return all gradients and their norms, read again if any has changed; None if torch must take the norms.
 
-        It must where the optimizers do not hold what they held at the start: asking the model again at every step would
-        take as long as all norms.
+        It must if the optimizers hold other parameters than at the start: iterating over the model at every step would take as
+        long as all norms.
         """
         if self._options.grad_of is not None:
             return None
         self._clips, self.plain, gradients = True, None, self._gradients()
         if step_state.unread is None or self._access.changed(step_state.versions, gradients):
-            # What clipping goes by is what it is told to have been.
+            # The recorded norm must be the one that clipping uses.
             self.read_gradients(step_state, "pre_clip", gradients=gradients, long=VERY_LONG_ELEMENTS)
         norms = step_state.unread.norms if step_state.unread else None
         if (
@@ -181,7 +181,7 @@ class Collector:
         return existing_gradients(self.parameters, self._options.grad_of)
 
     def scaled_gradients(self) -> tuple[dict[str, Tensor], float]:
-        """Return the gradients as they are in memory, and the loss scale that lies on them."""
+        """Return the gradients as they are in memory, and the loss scale that they contain."""
         return self._gradients(), loss_scale_left(self.scaler)
 
     def read_gradients(
@@ -193,16 +193,16 @@ class Collector:
         gradients: Mapping[str, Tensor] | None = None,
         long: int = LONG_ELEMENTS,
     ) -> None:
-        """Take the norm of every gradient, and its statistics where a checkpoint is due.
+        """Take the norm of every gradient, and its statistics if a checkpoint is due.
 
-        Where the gradients were clipped before, and it can be told by what factor, all numbers are those before it.
+        If the gradients are clipped already and the factor is known, all numbers are those before clipping.
 
         Args:
-            step_state: The step under way.
-            source: Where in the step this is.
-            clipping: What clipped them before.
-            gradients: The gradients; None: those that are there.
-            long: That of `take_norms`.
+            step_state: The current step.
+            source: Point in the step at which the gradients are read.
+            clipping: The clipping that was applied before.
+            gradients: The gradients; None: those of the model.
+            long: The argument `long` of `take_norms`.
         """
         try:
             if gradients is None:
@@ -210,7 +210,7 @@ class Collector:
                 step_state.versions = versions(gradients.values()) if self._clips else []
             self._read_gradients(step_state, source, clipping, gradients, long)
         finally:
-            # The other ranks wait for this one whatever has failed here.
+            # The other ranks wait for this one, even if something has failed here.
             self._access.finish("gradients")
 
     def _read_gradients(
@@ -228,7 +228,7 @@ class Collector:
         step_state.unread = unread = PendingStats(names=[*gradients], norms=norms, at_hand=at_hand)
         if self.scaler is not None and self.has_scaler():
             unread.scale, step_state.loss_scale = loss_scale_left(self.scaler), float(self.scaler.get_scale())
-            step_state.rates = learning_rates(self.optimizers)  # a skipped update does not tell its own
+            step_state.rates = learning_rates(self.optimizers)  # a skipped update does not report its rates
         if clipping is not None:
             total = total_norm([*unread.norms_of().values()])
             coefficient = undone_clipping(clipping.max_norm, total, clipping.norm)
@@ -240,7 +240,7 @@ class Collector:
 
     @property
     def _grids(self) -> Literal["nested", "q8"] | None:
-        """How grids are written; None: they are not."""
+        """Encoding of grids; None: they are not written."""
         return None if self._options.grids == "none" else self._options.grids
 
     def _gradient_stats(self, step_state: StepState, gradients: Mapping[str, Tensor], scale: float) -> dict[str, GradientStats]:
@@ -257,13 +257,13 @@ class Collector:
         return self._access.inspect("gradients", gradients, inspect, scale=scale)
 
     def join(self, start_step: int, set_session_facts: Callable[..., None]) -> None:
-        """Begin, with the other ranks where they are needed; `set_session_facts` takes the state that a resume began with."""
+        """Begin, with the other ranks if needed; `set_session_facts` gets the state at the start of a resume."""
         self._access.join(start_step)
         if start_step:
             self._resume_state = ResumeState(self.weights, self.optimizers, self._guard, set_session_facts)
 
     def leave(self) -> None:
-        """Look at nothing more, and take no more part in what needs the other ranks."""
+        """Stop observing, and issue no more collectives."""
         self._stale_gradients.stop()
         if self._resume_state is not None:
             self._resume_state.stop()
@@ -274,11 +274,11 @@ class Collector:
         self._access.finish_owed()
 
     def reference(self, weights: Mapping[str, Tensor]) -> Reference:
-        """Return the reference of these weights as they are."""
+        """Return a reference of the current weights."""
         return self._access.reference(weights)
 
     def keep_weights(self, step_state: StepState) -> None:
-        """Copy the weights before the update where a checkpoint is due, a sample for vital signs, unless that is done."""
+        """Copy the weights before the update if a checkpoint is due, or a sample for vital signs, unless done already."""
         if not step_state.is_watched:
             return
         start = perf_counter()
@@ -290,7 +290,7 @@ class Collector:
             step_state.seconds += perf_counter() - start
 
     def vitals(self, step_state: StepState) -> dict[str, Any]:
-        """Return the vital signs of a step as values of its line."""
+        """Return the vital signs of a step as log values."""
         self._note_stale_gradients(step_state)
         values = values_of(self._observer.detach_vitals())
         sample = self._access.sample
@@ -300,7 +300,7 @@ class Collector:
     def fill(
         self, checkpoint: Checkpoint, step_state: StepState, seen: ForwardStats, reference: Reference | None
     ) -> dict[str, float | None]:
-        """Fill the sections of tensors, and return the checkpoint's derived scalars; one that fails stays absent."""
+        """Fill the tensor sections, and return the checkpoint's derived scalars; a section that fails is absent."""
         derived: dict[str, float | None] = {"update_to_weight": None}
         self._note_stale_gradients(step_state)
         checkpoint.gradients = step_state.gradients or step_state.norms_only or UNSET
@@ -313,7 +313,7 @@ class Collector:
         with self._guard("weights"):
             checkpoint.weights = self._weights(plan, reference) or UNSET
         with self._guard("weight_deltas"):
-            before, step_state.before = step_state.before, {}  # the differences are left in them: of no use a second time
+            before, step_state.before = step_state.before, {}  # overwritten with the differences, so usable only once
             moved = self._access.movement(self.trainable, before, reference, self.optimizers)
             deltas, derived["update_to_weight"] = moved
             for name, share in decay_shares(self.optimizers, self.trainable, step_state.rates).items():
@@ -331,14 +331,14 @@ class Collector:
         return {name: None if value is None else shorten(value) for name, value in derived.items()}
 
     def _note_stale_gradients(self, step_state: StepState) -> None:
-        """Put into the line what share of the gradients earlier steps have left, where it was looked at."""
+        """Add the share of stale gradients from earlier steps to the log line, if it was measured."""
         with self._guard("gradients of earlier steps"):
             share = self._stale_gradients.share(step_state.step)
             step_state.note({"grad_carried_over": None if share is None else shorten(share)})
             step_state.seconds, self._stale_gradients.seconds = step_state.seconds + self._stale_gradients.seconds, 0.0
 
     def trim(self, checkpoint: Checkpoint, step_state: StepState) -> None:
-        """Take out of a finished checkpoint what its black box leaves no room for."""
+        """Remove from a finished checkpoint what does not fit beside its black box."""
         plan = self._planner.fit(checkpoint, self._parts, step_state)
         apply_plan(checkpoint, plan, self._parts, layer_parts(checkpoint.attention or {}))
 
@@ -370,13 +370,13 @@ class Collector:
 
 
 def _cells_at_hand(tensors: Mapping[str, Tensor], names: Container[str]) -> dict[str, Cells]:
-    """Return the cells of those tensors that this rank holds as a whole; of the others they are taken when they are."""
+    """Return the grid cells of tensors that this rank holds whole; those of sharded tensors are taken when gathered."""
     return sampled_cells({name: tensor for name, tensor in tensors.items() if name in names and not is_sharded(tensor)})
 
 
-# What a training that was taken up again began with: the norms of its weights, and whether its optimizer remembers anything.
+# State at the start of a resume: the norms of the weights, and whether the optimizer has state.
 def _remembers(optimizer: Optimizer) -> bool:
-    """Return whether an optimizer has any number of any parameter from an earlier update."""
+    """Return whether an optimizer has state of any parameter from an earlier update."""
     return any(isinstance(value, Tensor | int | float) for state in optimizer.state.values() for value in state.values())
 
 

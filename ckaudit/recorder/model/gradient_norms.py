@@ -1,4 +1,4 @@
-"""Gradients of a torch model: the norm of every one in one pass, AMP's scale taken out again, clipping."""
+"""Gradients of a torch model: all norms in one pass, unscaling, and clipping."""
 
 import math
 import sys
@@ -11,23 +11,23 @@ from torch import Tensor, nn
 
 from ckaudit.recorder.stats.arrays import flat, norm, to_float64, widest_float
 
-PIECE_ELEMENTS = 2**16  # elements
-LONG_ELEMENTS = 2**20  # elements, of which torch's own norm is still right to 1e-5
-VERY_LONG_ELEMENTS = 2**25  # and to 1e-3
+PIECE_ELEMENTS = 2**16  # elements of a piece
+LONG_ELEMENTS = 2**20  # elements up to which torch's norm on a CPU is correct to 1e-5
+VERY_LONG_ELEMENTS = 2**25  # and up to which it is correct to 1e-3
 FULL_TYPES = (torch.float32, torch.float64)
-EPSILON = 1e-6  # what torch adds to the total norm when it clips
-TINY = 1e-15  # norm of float32: the squares of smaller elements, or some of them, would not be told from 0
-MARGIN = 0.999  # of the largest norm: below it the coefficient of clipping is 1 however it is rounded
+EPSILON = 1e-6  # torch adds this to the total norm in clipping
+TINY = 1e-15  # float32 norm below which the squares of elements may underflow
+MARGIN = 0.999  # share of the largest norm; below it the clipping coefficient is 1 however it is rounded
 
 
 def existing_gradients(
     parameters: Mapping[str, nn.Parameter], grad_of: Callable[[nn.Parameter], Tensor | None] | None = None
 ) -> dict[str, Tensor]:
-    """Return the gradients that exist, by tensor; a missing one is not recorded, never zero.
+    """Return the existing gradients by tensor name; a missing gradient is absent, not zero.
 
     Args:
-        parameters: The parameters; those that take no gradient now are left out.
-        grad_of: Where their gradients are; None: where PyTorch keeps them.
+        parameters: The parameters; those without `requires_grad` are left out.
+        grad_of: Returns the gradient of a parameter; None: `.grad`.
     """
     gradients = {}
     if grad_of is None:
@@ -42,13 +42,14 @@ def existing_gradients(
 
 
 class Norms(Struct, frozen=True):
-    """L2 norms of gradients. Those on an accelerator stay there: fetching them would make the training wait.
+    """L2 norms of gradients. On an accelerator they stay there: fetching them would make the training wait.
 
     Attributes:
-        pieces: The norm of every piece: numbers where they are in this process's memory, else a tensor, shape (K,).
-        owners: Which gradient each piece is of; None: each is whole, and all are as torch's clipping makes them.
-        count: How many gradients there are.
-        dtype: Their type, where the norms are as torch makes them.
+        pieces: The norm of every piece: numbers if in CPU memory, else a tensor, shape (K,).
+        owners: Index of each piece's gradient; None: each piece is a whole gradient, with the norm that torch's clipping
+            computes.
+        count: Number of gradients.
+        dtype: Dtype of the gradients, if the norms are as torch computes them.
     """
 
     pieces: Tensor | list[float]
@@ -57,21 +58,21 @@ class Norms(Struct, frozen=True):
     dtype: torch.dtype | None = None
 
     def by_name(self, names: Iterable[str]) -> dict[str, float] | None:
-        """Return the norms by the names of their gradients; None where they have to be fetched."""
+        """Return the norms by gradient name; None if they must be fetched."""
         if not isinstance(self.pieces, list):
             return None
         return dict(zip(names, self.pieces if self.owners is None else self.numbers(), strict=True))
 
     @property
     def as_torch(self) -> Tensor | None:
-        """What `clip` can use, shape (P,); None where torch would have made other norms."""
+        """Norms that `clip` can use, shape (P,); None if torch would have computed others."""
         if self.owners is not None:
             return None
-        # Quicker than stacking tensors.
+        # Faster than stacking tensors.
         return torch.tensor(self.pieces, dtype=self.dtype, device="cpu") if isinstance(self.pieces, list) else self.pieces
 
     def numbers(self) -> list[float]:
-        """Return the norm of every gradient, fetched; the pieces of one are put together in float64."""
+        """Fetch and return the norm of every gradient; the pieces of one are summed in float64."""
         numbers: list[float] = self.pieces if isinstance(self.pieces, list) else self.pieces.tolist()
         if self.owners is None:
             return numbers
@@ -84,23 +85,23 @@ class Norms(Struct, frozen=True):
 def take_norms(
     gradients: Sequence[Tensor], *, piece: int = PIECE_ELEMENTS, long: int = LONG_ELEMENTS, longest: int | None = None
 ) -> Norms | None:
-    """Take the L2 norm of each gradient; None of nothing.
+    """Take the L2 norm of each gradient; None without gradients.
 
-    One fused pass per device and type; half precision is summed in float32. On a CPU torch sums float32 one after the
-    other (measured with torch 2.13: 0.02 % too little at 10 million elements, 0.6 % at 100 million), so a large gradient
-    is measured in pieces there.
+    This is one fused pass per device and dtype; half precision is summed in float32. On a CPU torch sums float32 sequentially
+    (measured with torch 2.13: 0.02 % too little at 10 million elements, 0.6 % at 100 million), so a large gradient is measured in
+    pieces.
 
     Args:
         gradients: The gradients.
-        piece: Elements of a piece; in full precision four times as many.
-        long: Elements up to which torch's norm of float32 counts as right on a CPU.
-        longest: Elements of the largest, where all are known to be of the first one's type; None: that is looked up, which
-            takes a quarter as long as the norms.
+        piece: Elements of a piece; four times as many in full precision.
+        long: Elements up to which torch's float32 norm is accepted on a CPU.
+        longest: Elements of the largest gradient, if all are known to have the dtype of the first; None: look it up, which takes
+            a quarter of the time of the norms.
     """
     if not gradients:
         return None
     if _is_plain(gradients, long) if longest is None else gradients[0].dtype in FULL_TYPES and longest <= long:
-        # Sparse gradients, and those of several devices, are not for one call.
+        # One call cannot take sparse gradients, or those of several devices.
         try:
             norms = torch._foreach_norm(gradients, 2)  # type: ignore[arg-type]  # noqa: SLF001
             pieces = [norm.item() for norm in norms] if are_on_cpu(norms) else torch.stack(norms)
@@ -122,13 +123,13 @@ def take_norms(
 def norms_of(
     gradients: Sequence[Tensor], *, piece: int = PIECE_ELEMENTS, long: int = LONG_ELEMENTS
 ) -> tuple[list[float], Tensor | None]:
-    """Return the L2 norm of each gradient, with one transfer; and, where `clip` can use it, the same as one tensor."""
+    """Return the L2 norm of each gradient, with one transfer, and the norms as one tensor if `clip` can use them."""
     taken = take_norms(gradients, piece=piece, long=long)
     return ([], None) if taken is None else (taken.numbers(), taken.as_torch)
 
 
 def common_dtype_and_size(tensors: Iterable[Tensor]) -> tuple[torch.dtype | None, int]:
-    """Return the type that all tensors have, None where there are several, and the elements of the largest on a CPU."""
+    """Return the common dtype of all tensors, None if there are several, and the size of the largest one on a CPU."""
     rest = [*tensors]
     types = {tensor.dtype for tensor in rest}
     sizes = (tensor.numel() for tensor in rest if tensor.device.type == "cpu")
@@ -136,12 +137,12 @@ def common_dtype_and_size(tensors: Iterable[Tensor]) -> tuple[torch.dtype | None
 
 
 def are_on_cpu(tensors: Sequence[Tensor]) -> bool:
-    """Tell whether all tensors are in this process's memory."""
+    """Tell whether all tensors are in CPU memory."""
     return all([tensor.is_cpu for tensor in tensors])  # noqa: C419  a generator takes three times as long
 
 
 def _is_plain(gradients: Sequence[Tensor], long: int) -> bool:
-    """Tell whether torch's own norms of these gradients are right: of one full precision, none too long for a CPU."""
+    """Tell whether torch's own norms of these gradients are accurate: one full-precision dtype, none too long on a CPU."""
     first = gradients[0]
     if first.dtype not in FULL_TYPES or len({gradient.dtype for gradient in gradients}) > 1:
         return False
@@ -149,13 +150,13 @@ def _is_plain(gradients: Sequence[Tensor], long: int) -> bool:
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Return whether every element is finite: so where every norm is, which takes one fused pass per device and type."""
+    """Return whether every element is finite; finite norms prove it, in one fused pass per device and dtype."""
     by_device: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
         by_device.setdefault(tensor.device, []).append(tensor)
     taken = [(of_device, take_norms(of_device, long=sys.maxsize)) for of_device in by_device.values()]
     norms = [pair for of_device, norms in taken if norms for pair in zip(of_device, norms.numbers(), strict=True)]
-    # Squares may be too large where elements are not.
+    # Squares may overflow although the elements are finite.
     return all(math.isfinite(norm) or bool(tensor.isfinite().all()) for tensor, norm in norms)
 
 
@@ -178,16 +179,16 @@ def _together(norms: Sequence[Tensor]) -> Tensor:
 
 
 def loss_scale_left(scaler: Any) -> float:
-    """Return the factor that still lies on the gradients: the scale before `scaler.unscale_`, else 1."""
+    """Return the factor that the gradients still contain: the scale before `scaler.unscale_`, 1 after it."""
     if scaler is None or not scaler.is_enabled():
         return 1.0
-    # Only the scaler's private state tells a gradient before `unscale_` from one after it.
+    # Only the scaler's private state shows whether `unscale_` was called.
     stages = {state["stage"].name for state in scaler._per_optimizer_states.values()}  # noqa: SLF001
     return 1.0 if stages - {"READY"} else float(scaler.get_scale())
 
 
 def versions(gradients: Iterable[Tensor]) -> list[tuple[int, int]]:
-    """Return what changes when any of the gradients is replaced or written to."""
+    """Return values that change when a gradient is replaced or written to."""
     return [(id(gradient), gradient._version) for gradient in gradients]  # noqa: SLF001
 
 
@@ -197,7 +198,7 @@ def clip(gradients: Sequence[Tensor], norms: Tensor, max_norm: float) -> Tensor:
     Args:
         gradients: The gradients, changed in place.
         norms: The L2 norm of each, from `norms_of`.
-        max_norm: Largest total norm let through.
+        max_norm: Maximum total norm.
 
     Returns:
         The total norm before clipping, as torch computes it.
@@ -210,15 +211,15 @@ def clip(gradients: Sequence[Tensor], norms: Tensor, max_norm: float) -> Tensor:
     return total
 
 
-# How far many tensors lie apart, in two passes over all of them.
+# Distances between many tensors, in two passes over all of them.
 @torch.no_grad()
 def difference_norms(ones: Sequence[Tensor], others: Sequence[Tensor], *, tiny: float = TINY) -> list[float] | None:
-    """Return the L2 norm of each difference; None where the tensors are not all dense and of full precision.
+    """Return the L2 norm of each difference; None if the tensors are not all dense and of full precision.
 
     Args:
         ones: Tensors.
-        others: As many, of the same shapes, types and devices, that nobody needs any more: the differences are left in them.
-        tiny: Norm below which it is summed again in float64, as one that is not finite is.
+        others: As many, of the same shapes, dtypes and devices; they are overwritten with the differences.
+        tiny: Norm below which it is summed again in float64; so are norms that are not finite.
     """
     if not all(map(_is_dense, ones)):
         return None

@@ -1,4 +1,4 @@
-"""Optimizers and the loss scaler: their groups, their state, whether an update was applied, and who else writes to weights."""
+"""Optimizers and the loss scaler: parameter groups, state, skipped updates, and other writes to weights."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
@@ -17,11 +17,11 @@ from ckaudit.recorder.stats.float32_rounding import shortest
 
 
 class Clipping(Struct, frozen=True):
-    """What is known of a clipping that came before the gradients were read.
+    """A clipping that was applied before the gradients were read.
 
     Attributes:
-        max_norm: Largest total norm let through.
-        norm: Total norm before it, where known.
+        max_norm: Maximum total norm.
+        norm: Total norm before clipping, if known.
     """
 
     max_norm: float
@@ -29,7 +29,7 @@ class Clipping(Struct, frozen=True):
 
 
 def as_sequence(optimizer: Optimizer | Iterable[Optimizer] | None) -> tuple[Optimizer, ...]:
-    """Return none, one or several optimizers as a tuple, each without the wrappers that Accelerate and others put around it."""
+    """Return zero, one or several optimizers as a tuple, without the wrappers of Accelerate and others."""
     if optimizer is None:
         return ()
     return tuple(map(_unwrapped, optimizer if isinstance(optimizer, list | tuple) else (cast("Optimizer", optimizer),)))
@@ -44,10 +44,10 @@ def _unwrapped(optimizer: Optimizer) -> Optimizer:
 def hook_updates(
     optimizers: Sequence[Optimizer], guard: Guard, before: Callable[[Optimizer, bool], None], after: Callable[[Optimizer], None]
 ) -> list[Any]:
-    """Call `before` and `after` around every update, guarded, and return the handles of the hooks that do.
+    """Call `before` and `after` around every update, guarded, and return the handles of the hooks.
 
-    `before` is told whether the gradients are there by then: an optimizer that is given a closure, as by Lightning, calls it for
-    them within its step.
+    `before` gets whether the gradients exist by then: an optimizer with a closure, as in Lightning, computes them within its
+    step.
     """
 
     def guarded_before(optimizer: Optimizer, given: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -71,17 +71,17 @@ def hook_updates(
 
 
 def learning_rates(optimizers: Sequence[Optimizer]) -> list[float]:
-    """Return the learning rate of every group as it stands now; one that an optimizer does not have is left out."""
+    """Return the current learning rate of every group; a group without one is left out."""
     return [float(group["lr"]) for optimizer in optimizers for group in optimizer.param_groups if "lr" in group]
 
 
 def optimized_parameters(optimizers: Sequence[Optimizer]) -> int:
-    """Return how many parameters the optimizers hold."""
+    """Return the number of parameters that the optimizers hold."""
     return sum([len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups])
 
 
 def overflowed(optimizer: Optimizer) -> bool:
-    """Return whether a fused optimizer was told, within its own step, not to apply the update."""
+    """Return whether a fused optimizer was told to skip the update within its step."""
     found_inf = getattr(optimizer, "found_inf", None)
     return found_inf is not None and bool(float(found_inf) > 0)
 
@@ -91,13 +91,13 @@ def optimizer_state(
 ) -> OptimizerState:
     """Return the optimizer section: names, groups with the learning rates of this step's update, and gaps.
 
-    Nothing is missing from an optimizer that holds none of the parameters: it works on copies, such as sharded master weights.
+    An optimizer that holds none of the parameters has no gaps: it works on copies, such as sharded master weights.
 
     Args:
         optimizers: The optimizers.
         parameters: The model's parameters by name.
         rates: Learning rate of every group.
-        finite: Whether every element of their state is finite; None: not known.
+        finite: Whether every element of the optimizers' state is finite; None: not known.
     """
     held = {id(tensor) for group in _groups(optimizers) for tensor in group["params"]}
     missing = [name for name, tensor in parameters.items() if tensor.requires_grad and id(tensor) not in held]
@@ -120,7 +120,7 @@ def decay_shares(optimizers: Sequence[Optimizer], parameters: Mapping[str, Tenso
     Args:
         optimizers: The optimizers.
         parameters: The model's parameters by name.
-        rates: Learning rate of every group in the update; nothing is returned where they are not those of all groups.
+        rates: Learning rate of every group in the update; the result is empty if a group has none.
     """
     groups = list(_groups(optimizers))
     if len(groups) != len(rates):
@@ -137,12 +137,12 @@ def decay_shares(optimizers: Sequence[Optimizer], parameters: Mapping[str, Tenso
 def rates_of_tensors(
     optimizers: Sequence[Optimizer], parameters: Mapping[str, Tensor], rates: Sequence[float]
 ) -> dict[str, float]:
-    """Return the learning rate of each parameter that an optimizer holds; none where all groups have the same.
+    """Return the learning rate of each parameter that an optimizer holds; empty if all groups have the same.
 
     Args:
         optimizers: The optimizers.
         parameters: The model's parameters by name.
-        rates: Learning rate of every group in the update; nothing is returned where they are not those of all groups.
+        rates: Learning rate of every group in the update; the result is empty if a group has none.
     """
     groups = list(_groups(optimizers))
     if len(groups) != len(rates) or len({*rates}) < 2:
@@ -152,9 +152,9 @@ def rates_of_tensors(
 
 
 def norm_before_update(optimizer: Optimizer) -> Tensor | None:
-    """Return the norm of all gradients as they stand before an update; None where that is not what the update uses.
+    """Return the global gradient norm before an update; None if the update uses other gradients.
 
-    A fused optimizer divides by the loss scale within its own step; parts of a gradient on other ranks are not here.
+    A fused optimizer divides by the loss scale within its step, and shards of a gradient on other ranks are not available.
     """
     gradients = [tensor.grad for group in optimizer.param_groups for tensor in group["params"] if tensor.grad is not None]
     if not gradients or getattr(optimizer, "grad_scale", None) is not None:
@@ -165,7 +165,7 @@ def norm_before_update(optimizer: Optimizer) -> Tensor | None:
 
 
 def state_finite(optimizers: Sequence[Optimizer]) -> bool | None:
-    """Return whether every element of every moment is finite (M12); None before there are any."""
+    """Return whether every element of every moment is finite (M12); None before there is any state."""
     values = (value for optimizer in optimizers for state in optimizer.state.values() for value in state.values())
     tensors = [value for value in values if isinstance(value, Tensor) and value.is_floating_point() and value.numel()]
     if not tensors:
@@ -176,21 +176,21 @@ def state_finite(optimizers: Sequence[Optimizer]) -> bool | None:
 
 
 def clip_coefficient(clip_norm: float, norm: float) -> float:
-    """Return what `torch.nn.utils.clip_grad_norm_` multiplies gradients of this norm by, 0 to 1, NaN where the norm is."""
+    """Return the factor by which `torch.nn.utils.clip_grad_norm_` scales gradients of this norm, 0 to 1; NaN for a NaN norm."""
     coefficient = clip_norm / (norm + 1e-6)
     return 1.0 if coefficient > 1 else coefficient
 
 
 def undone_clipping(max_norm: float, norm_now: float, norm_before: float | None, *, rounding: float = 1e-3) -> float | None:
-    r"""Return what clipping multiplied the gradients by, from the total norm that they have now; None where that is not known.
+    r"""Return the factor of a past clipping, from the current total norm; None if it is not known.
 
-    A norm now below what clipping leaves of `max_norm` was never clipped: the factor was 1. One at it was clipped, and only
-    the norm before it tells by how much.
+    A norm below `max_norm` was not clipped: the factor was 1. A norm equal to it was clipped, and only the norm before clipping
+    gives the factor.
 
     Args:
-        max_norm: Largest total norm let through.
+        max_norm: Maximum total norm.
         norm_now: Total norm after clipping.
-        norm_before: Total norm before it, where known.
+        norm_before: Total norm before clipping, if known.
         rounding: Relative error of `norm_now`: a bfloat16 keeps 8 bits of an element, and a sum over many averages that out.
     """
     if norm_before is not None:
@@ -214,16 +214,17 @@ def _group(group: Mapping[str, Any], rate: float | None) -> OptimizerGroup:
 
 # Writes to weights between two updates by anything but the optimizer.
 class WeightWrites:
-    """Follows how often torch has changed each weight in place, which costs a few microseconds a step.
+    """Reads torch's count of in-place changes of each weight, which costs a few microseconds a step.
 
-    Who constrains or swaps weights at every step or at every evaluation means to: only a write after `quiet` steps without one is
-    told, and no more than `max_reported` of a session. What goes past torch, such as `.data` or a flipped bit, is not seen.
+    A program that constrains or swaps weights at every step or evaluation does so on purpose: only a write after `quiet` steps
+    without one is reported, at most `max_reported` times per session. Changes that bypass torch, such as `.data` or a flipped
+    bit, are not seen.
 
     Args:
         parameters: The model's parameters by name.
-        optimizers: What updates them; a parameter of none, such as those of a teacher that follows, is nobody's business.
-        quiet: Updates without a write before one that is told.
-        max_reported: Writes that are told.
+        optimizers: Optimizers of the parameters; a parameter without one, such as that of an EMA teacher, is ignored.
+        quiet: Updates without a write before a write is reported.
+        max_reported: Writes that are reported.
     """
 
     def __init__(
@@ -242,7 +243,7 @@ class WeightWrites:
         self._written: list[str] = []
 
     def before_update(self) -> bool:
-        """Tell whether weights were written to since the update before, which they rarely are."""
+        """Tell whether weights were written to since the last update, if such writes are rare."""
         self._before = self._now()
         if not self._versions or self._versions == self._before:
             self._calm += 1
@@ -250,13 +251,13 @@ class WeightWrites:
         return self._is_rare(self._versions, self._before)
 
     def after_update(self) -> bool:
-        """Tell whether weights were written to besides within the update, which they rarely are: a closure may do so.
+        """Tell whether an update contained additional writes to weights, as by a closure, if such writes are rare.
 
-        An update writes to each weight as often as the ones before it did; one that had none so far may have been thawed.
+        An update normally writes to each weight as often as earlier ones. A weight without writes so far may have been unfrozen.
         """
         self._versions = self._now()
         total = sum(self._versions) - sum(self._before)
-        if not self._before or total == self._usual_total:  # nearly always, and counting weight by weight takes time
+        if not self._before or total == self._usual_total:  # the usual case; counting by weight takes time
             return False
         counts = [after - before for before, after in zip(self._before, self._versions, strict=True)]
         usual = [highest or count for highest, count in zip(self._usual or counts, counts, strict=True)]
@@ -267,7 +268,7 @@ class WeightWrites:
         return is_rare
 
     def take_names(self) -> list[str]:
-        """Return the names of those that were written to since this was last asked."""
+        """Return the names of weights written to since the last call."""
         written, self._written = self._written, []
         return [*dict.fromkeys(written)]
 

@@ -1,4 +1,4 @@
-"""Stale gradients: those of earlier steps that were never cleared, to which this step's backward passes add theirs."""
+"""Stale gradients: those of earlier steps that were not cleared, so that this step's gradients are added to them."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -14,21 +14,21 @@ from torch.optim import Optimizer
 from ckaudit.recorder.guard import Guard
 from ckaudit.recorder.stats.arrays import flat
 
-MAX_TENSORS = 4  # tensors looked at
-MAX_ELEMENTS = 2**14  # elements of each, where there are any so small
+MAX_TENSORS = 4  # tensors inspected
+MAX_ELEMENTS = 2**14  # elements of each, if there are tensors that small
 
 
 class StaleGradient(Struct):
-    """One tensor while it is looked at; what is measured stays where the model is.
+    """One inspected tensor; the measurements stay on its device.
 
     Attributes:
         parameter: The tensor.
-        optimizer: What updates it.
-        node: Where autograd adds to its gradient. Hooks on it leave no trace on the parameter, and go with it.
-        handle: Of the hook there; None: nothing is looked at any more.
-        old: Norm of what stood in the gradient before the first backward pass of the step, or since it was cleared last.
-        new: Sum of what backward passes have added since; None: no pass has come by.
-        is_there: Whether the gradient was where the optimizer finds it.
+        optimizer: Optimizer of the tensor.
+        node: The autograd node that accumulates its gradient. Hooks on it do not show on the parameter, and vanish with it.
+        handle: Handle of the hook there; None: the inspection has ended.
+        old: Norm of the gradient before the first backward pass of the step, or after it was last cleared.
+        new: Sum of the gradients added since; None: no backward pass yet.
+        is_there: Whether the gradient was in `.grad`, where the optimizer finds it.
     """
 
     parameter: nn.Parameter
@@ -40,24 +40,24 @@ class StaleGradient(Struct):
     is_there: bool = False
 
     def observe(self, gradient: Tensor) -> None:
-        """Note what is about to be added, and what it is added to."""
+        """Note the gradient that is about to be added, and the one that it is added to."""
         fresh, before = flat(gradient), self.parameter.grad
         standing = torch.zeros_like(fresh) if before is None else flat(before)
         if self.old is None or self.new is None:
             self.old, self.new = torch.linalg.vector_norm(standing), fresh.clone()
             return
-        # Asking whether it was cleared in between would make an accelerator wait.
+        # Testing whether the gradient was cleared in between would synchronise with an accelerator.
         still_there = standing.any()
         self.old, self.new = torch.where(still_there, self.old, 0.0), torch.where(still_there, self.new, 0.0) + fresh
 
     def end(self) -> None:
-        """Look at no more passes."""
+        """Stop observing backward passes."""
         if self.handle is not None:
             self.handle.remove()
             self.handle, self.is_there = None, self.parameter.grad is not None
 
     def share(self) -> float | None:
-        """Return old over old and new; None where nothing was seen, or nothing finite."""
+        """Return old over the sum of old and new; None if nothing finite was seen."""
         if self.old is None or self.new is None or not self.is_there:
             return None
         old, new = torch.stack([self.old, torch.linalg.vector_norm(self.new)]).tolist()
@@ -65,22 +65,22 @@ class StaleGradient(Struct):
 
 
 class StaleGradients:
-    r"""Looks, during one step, at what stands in a few gradients when its first backward pass reaches them.
+    r"""Inspects, for one step, the content of a few gradients when the first backward pass reaches them.
 
     $$s = \max_p \frac{\lVert G_p^{old} \rVert}{\lVert G_p^{old} \rVert + \lVert G_p^{new} \rVert}$$
 
-    Where gradients were cleared, nothing stands there, or zeros: the share is exactly 0, however the gradients are rounded,
-    scaled, accumulated, clipped or averaged over ranks afterwards. What is cleared between two passes counts as cleared.
+    Cleared gradients are None or zeros: the share is exactly 0, however the gradients are rounded, scaled, accumulated, clipped
+    or averaged over ranks afterwards. Clearing between two passes counts as clearing.
 
-    It is known only where an update came before, after which nothing is owed to the next one; of tensors whose optimizer is
-    known, in whose `.grad` a gradient was found at the end; and not where ranks hold them in parts.
+    The share is known only if an update came before, so that nothing is left for the next update; for tensors with a known
+    optimizer and a gradient in `.grad` at the end; and not for sharded tensors.
 
     Args:
-        parameters: The parameters, in the order of the model; none: nothing is looked at.
-        optimizers: What updates them.
+        parameters: The parameters, in the order of the model; empty: nothing is inspected.
+        optimizers: Optimizers of the parameters.
         guard: Keeps failures away from the backward pass and the update.
-        most: Tensors looked at.
-        largest: Elements of each; of an optimizer without any so small the smallest is taken.
+        max_tensors: Tensors inspected.
+        largest: Elements of each; if an optimizer has no tensor that small, its smallest one is taken.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class StaleGradients:
         self.seconds = 0.0
 
     def watch(self, step: int) -> None:
-        """Look at the backward passes from now on, up to the update, on behalf of a step that has not begun."""
+        """Observe the backward passes up to the update, for a step that has not begun."""
         self.stop()
         self._step, self.seconds = step, 0.0
         if not self._chosen or not all(parameter.requires_grad for parameter, _ in self._chosen):
@@ -114,14 +114,14 @@ class StaleGradients:
             self._handles.append(optimizer.register_step_pre_hook(self._updating))
 
     def share(self, step: int) -> float | None:
-        """Stop looking, and return the largest share among the tensors; None where it is not known of that step."""
+        """Stop observing, and return the largest share among the tensors; None if it is not known for that step."""
         start, standing = perf_counter(), self.stop()
         shares = [tensor.share() for tensor in standing] if step == self._step else []
         self.seconds += perf_counter() - start
         return max((share for share in shares if share is not None), default=None)
 
     def stop(self) -> list[StaleGradient]:
-        """Take all hooks away, and return what they saw."""
+        """Remove all hooks, and return what they saw."""
         for handle in self._handles:
             handle.remove()
         standing, self._standing, self._handles = self._standing, [], []
@@ -143,7 +143,7 @@ class StaleGradients:
         def reach(gradients: tuple[Tensor | None, ...]) -> None:
             start = perf_counter()
             with self._guard("looking at what a gradient is added to"), torch.no_grad():
-                # What is captured for a graph of an accelerator does not run now, and nobody looks when it runs.
+                # Operations captured for a CUDA graph do not run now, and no hook runs when they do.
                 if (gradient := gradients[0]) is not None and not (gradient.is_cuda and torch.cuda.is_current_stream_capturing()):
                     standing.observe(gradient)
             self.seconds += perf_counter() - start
@@ -151,7 +151,8 @@ class StaleGradients:
         return reach
 
     def _updating(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
-        # With a closure the passes come within the update. The handle of this hook must stay while torch goes through them.
+        # With a closure, the backward passes run within the update. The handle of this hook must stay while torch iterates over
+        # the hooks.
         with self._guard("looking before the update"):
             for standing in self._standing:
                 if standing.optimizer is optimizer and standing.new is not None:

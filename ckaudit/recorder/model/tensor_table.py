@@ -1,4 +1,4 @@
-"""The tensor table: every parameter's name, place in the model, part, shape, and whom it is tied to."""
+"""The tensor table: every parameter's name, depth, role, shape, and tied parameter."""
 
 import re
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
@@ -25,11 +25,11 @@ RECURRENT = (nn.RNNBase, nn.RNNCellBase)
 POSITION = re.compile(r"(?i)pos(ition)?(s|_|$)|positional")
 CONVOLUTION = tuple(value for name, value in vars(nn).items() if re.fullmatch(r"(Lazy)?Conv(Transpose)?\dd", name))
 
-PRECISION = 1e-3  # of the mean square of a row; rows drawn at random from 512 channels differ by 6 in a hundred
+PRECISION = 1e-3  # of the mean square of a row; rows drawn at random from 512 channels differ by 6 %
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """Return the user's own module from inside `torch.compile` and data-parallel wrappers, so that names stay the same."""
+    """Return the user's own module from inside `torch.compile` and data-parallel wrappers, so that names do not change."""
     while True:
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
             model = model.module
@@ -42,8 +42,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
 def hookable(model: nn.Module) -> frozenset[str]:
     """Return the names of the modules, as in `inner(model)`, that run outside `torch.compile` and TorchScript.
 
-    A hook inside would be compiled into the program, which changes it; one attached later would not be called. A module of
-    TorchScript takes none.
+    A hook inside would be compiled into the program, which changes it; a hook attached later would not be called. A TorchScript
+    module takes no hooks.
     """
     compiled = [module for module in model.modules() if _runs_compiled(module)]
     inside = {id(module) for outer in compiled for module in outer.modules()}
@@ -51,7 +51,7 @@ def hookable(model: nn.Module) -> frozenset[str]:
 
 
 def hooked(model: nn.Module, *, compiled: bool) -> frozenset[str]:
-    """Return `hookable`, nothing where the whole model will be compiled, and have the log say what is not looked at."""
+    """Return `hookable`, empty if the whole model will be compiled, and log what is not observed."""
     names = frozenset[str]() if compiled else hookable(model)
     if len(names) < sum(1 for _ in unwrapped(model).named_modules()):
         logger.warning("the model is compiled: activations and attention inside it are not recorded")
@@ -65,7 +65,7 @@ def _runs_compiled(module: nn.Module) -> bool:
 
 
 def needs_other_ranks(model: nn.Module) -> bool:
-    """Return whether parts of the parameters are on other ranks, so that a forward pass needs all of them."""
+    """Return whether parameters are sharded over ranks, so that a forward pass needs all of them."""
     if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
         return True
     return any(hasattr(parameter, "placements") or hasattr(parameter, "ds_id") for parameter in model.parameters())
@@ -77,15 +77,15 @@ def parameters(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def distinct(tensors: Mapping[str, T]) -> dict[str, T]:
-    """Return the tensors with those that share their storage once, by the first name."""
+    """Return the tensors, those that share their storage once, by the first name."""
     first = {storage_of(tensor): name for name, tensor in reversed([*tensors.items()])}
     return {name: tensor for name, tensor in tensors.items() if first[storage_of(tensor)] == name}
 
 
 def kind_of(name: str, owner: nn.Module, shape: Sequence[int]) -> TensorKind:
-    """Return a parameter's part in the model, by the type of its module first and by the words of its name second.
+    """Return a parameter's role in the model, by the type of its module, else by the words of its name.
 
-    A convolution that is called a head is one, as where pictures are parted into segments.
+    A convolution named as a head is a head, as in image segmentation.
     """
     types: dict[TensorKind, bool] = {
         "embedding": isinstance(owner, nn.Embedding | nn.EmbeddingBag),
@@ -99,7 +99,7 @@ def kind_of(name: str, owner: nn.Module, shape: Sequence[int]) -> TensorKind:
 
 
 def tensor_table(model: nn.Module) -> dict[str, TensorFacts]:
-    """Return the facts of every parameter, in the order of registration; a tied one says whose storage it shares."""
+    """Return the facts of every parameter in the order of registration; a tied one names the one whose storage it shares."""
     first: dict[object, str] = {}
     table = {}
     for name, tensor in model.named_parameters(remove_duplicate=False):
@@ -123,13 +123,13 @@ def tensor_table(model: nn.Module) -> dict[str, TensorFacts]:
             tied_to=UNSET if tied == name else tied,
         )
     blocks = {str(facts.block) for facts in table.values() if facts.block is not UNSET}
-    # A model in a sequence is no block: what lies in it beside its own blocks, such as its embedding, is in none.
+    # A model inside a sequence is not a block: modules beside its own blocks, such as its embedding, are in no block.
     around = {outer for outer in blocks if any(block.startswith(f"{outer}.") for block in blocks)}
     return {name: replace(facts, block=UNSET, depth=UNSET) if facts.block in around else facts for name, facts in table.items()}
 
 
 def storage_of(tensor: Tensor) -> object:
-    """Return what two parameters have in common exactly where they are one tensor in memory."""
+    """Return a value that two parameters share exactly if they are one tensor in memory."""
     tensor, whole = local(tensor), tensor
     if tensor.device.type == "meta" or not tensor.numel() or tensor.layout != torch.strided:
         return id(whole)
@@ -137,19 +137,19 @@ def storage_of(tensor: Tensor) -> object:
 
 
 def trainable_count(table: Mapping[str, TensorFacts]) -> int:
-    """Return the number of trainable elements, shared ones counted once."""
+    """Return the number of trainable elements; shared ones count once."""
     shapes = [facts.shape for facts in table.values() if facts.trainable is True and facts.tied_to is UNSET]
     return sum(torch.Size(shape).numel() for shape in shapes if shape is not UNSET)
 
 
 def described(model: nn.Module) -> dict[str, Any]:
-    """Return the facts of a model that are known before the first step, as `run.json` has them."""
+    """Return the facts of a model that are known before the first step, for `run.json`."""
     table = tensor_table(model)
     return {"tensors": table, "parameters": trainable_count(table), **dropout_facts(model), **batch_norm_facts(model)}
 
 
 class ForwardOrder:
-    """Watches one forward pass for the order in which modules with parameters are called, and the operators that read these.
+    """Watches one forward pass for the order of calls of modules with parameters, and the operators that read the parameters.
 
     Args:
         model: The model.
@@ -185,11 +185,11 @@ class ForwardOrder:
         return marked_unused(self._paths.describe(in_order), self.order.keys() - self._paths.unused_branches, self._hooked)
 
 
-# Tensors that no gradient is to be expected of: fixed tables of sinusoids, and parts that a forward pass has no use for.
+# Tensors that need no gradient: fixed tables of sinusoids, and modules that the forward pass does not use.
 def is_table_of_sinusoids(tensor: Tensor) -> bool:
-    """Return whether every row of a table consists of pairs of a sine and a cosine: then its mean square is one half.
+    """Return whether every row of a table consists of pairs of sine and cosine, so that its mean square is one half.
 
-    Rows of zeros, as for padding or a class token, are passed over. Drawn values have rows of many sizes.
+    Rows of zeros, as for padding or a class token, are skipped. Rows of random values have different mean squares.
 
     >>> import torch
     >>> angles = torch.arange(20.0)[:, None] / 100 ** torch.linspace(0, 1, 8)
@@ -205,20 +205,20 @@ def is_table_of_sinusoids(tensor: Tensor) -> bool:
 
 
 def unused(table: Mapping[str, TensorFacts], called: Collection[str], hooked: Collection[str] | None) -> frozenset[str]:
-    """Return the tensors of parts beside the blocks that a forward pass did not call or whose output it threw away.
+    """Return the tensors of modules outside the blocks that a forward pass did not call or whose output it did not use.
 
-    A part is as large as nothing in it was used, and has a matrix of its own: an unused pooling layer or head. A
-    table of positions or a normalization that is never called has been forgotten, and so has a block, or a part of some of
-    the blocks alone; what no block calls is an option that is switched off, such as attention to all tokens of a Longformer.
-    So is, beside tensors of the same module that are read, one that is not, such as the token of a mask.
+    Such a module is the largest one in which nothing was used, and it has a matrix: an unused pooling layer or head. A position
+    table or a normalization that is never called was forgotten; so was a block, or a module in only some of the blocks. A module
+    that no block calls is an option that is switched off, such as global attention of a Longformer. So is a tensor that is not
+    read while others of its module are, such as a mask token.
 
     Args:
         table: All tensors, with the operators that read them.
-        called: Names of the modules that were called, those aside that hang on the way to the output and give nothing to it.
-        hooked: Names of the modules that could be seen; None: all.
+        called: Names of the called modules, without those whose input is on the path to the output but whose output is not.
+        hooked: Names of the modules that could be observed; None: all.
     """
     if all(facts.operator is UNSET for facts in table.values()):
-        return frozenset()  # nobody saw what was read
+        return frozenset()  # it is unknown what was read
     used = {facts.module for facts in table.values() if facts.operator is not UNSET} | {*called}
     idle = {str(facts.module) for facts in table.values() if facts.module not in used}
     idle = {module for module in idle if hooked is None or module in hooked}
@@ -232,7 +232,7 @@ def unused(table: Mapping[str, TensorFacts], called: Collection[str], hooked: Co
 
 
 def _is_optional(part: str, names: Sequence[str], idle: Container[str], table: Mapping[str, TensorFacts]) -> bool:
-    """Tell whether an idle part lies in no block, holds a whole stack of them, or is the same in all and none of them uses it."""
+    """Tell whether an unused module is in no block, contains a whole stack of blocks, or is in all blocks and none uses it."""
     blocks = {str(table[name].block) for name in names if table[name].block is not UNSET}
     if not blocks or all(block.rpartition(".")[0].startswith(f"{part}.") for block in blocks):
         return True
@@ -245,7 +245,7 @@ def _is_optional(part: str, names: Sequence[str], idle: Container[str], table: M
 
 
 def _switched_off(table: Mapping[str, TensorFacts]) -> set[str]:
-    """Return the tensors that nothing reads while others of their module are read, positions left out."""
+    """Return the tensors that nothing reads while others of their module are read, except position tables."""
     read = {str(facts.module) for facts in table.values() if facts.operator is not UNSET}
     around = {module[: end.start()] for module in read for end in re.finditer(r"^|\.|$", module)}
     return {
@@ -258,13 +258,13 @@ def _switched_off(table: Mapping[str, TensorFacts]) -> set[str]:
 def marked_unused(
     table: Mapping[str, TensorFacts], called: Collection[str], hooked: Collection[str] | None
 ) -> dict[str, TensorFacts]:
-    """Return the table with the tensors of `unused` parts marked."""
+    """Return the table with the tensors of `unused` modules marked."""
     idle = unused(table, called, hooked)
     return {name: replace(facts, no_gradient="unused") if name in idle else facts for name, facts in table.items()}
 
 
 def _part(module: str, used: Collection[object]) -> str | None:
-    """Return the outermost module around one in which nothing is used; None where the module itself has a part that is."""
+    """Return the outermost module around a given one in which nothing is used; None if the module itself is used."""
     words = module.split(".")
     outer = [".".join(words[:count]) for count in range(1, len(words) + 1)]
     free = (part for part in outer if not any(str(one) == part or str(one).startswith(f"{part}.") for one in used))

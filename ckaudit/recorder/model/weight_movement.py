@@ -1,4 +1,4 @@
-"""How far weights moved: since step 0, whose weights the file `reference.npz` keeps in brief, and in one update."""
+"""Movement of weights: since step 0, which `reference.npz` summarises, and in one update."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ HALF_PRECISION_BYTES = 2  # bytes of an element in half precision
 
 
 class InitialTensor(Struct, frozen=True):
-    """Step 0 of one tensor: its norm and its strided values."""
+    """Step 0 of one tensor: its norm and a strided sample of its values."""
 
     norm: float
     shape: tuple[int, ...]
@@ -44,7 +44,7 @@ class InitialTensor(Struct, frozen=True):
 
 
 class Reference:
-    """The weights of step 0 in brief, by tensor name."""
+    """A summary of the weights of step 0, by tensor name."""
 
     def __init__(self, entries: Mapping[str, InitialTensor]) -> None:
         self.entries = dict(entries)
@@ -62,7 +62,7 @@ class Reference:
 
     @classmethod
     def load(cls, path: Path) -> "Reference":
-        """Read the file back.
+        """Read a reference file.
 
         Raises:
             OSError: If it cannot be opened.
@@ -77,7 +77,7 @@ class Reference:
         return cls({name: InitialTensor(norm, shape, values) for name, norm, shape, values in rows})
 
     def save(self, path: Path) -> None:
-        """Write the file, whole or not at all."""
+        """Write the file atomically."""
         write_atomic(path, self.to_bytes())
 
     def to_bytes(self) -> bytes:
@@ -95,9 +95,9 @@ class Reference:
         return stream.getvalue()
 
     def moved(self, tensors: Mapping[str, Array]) -> dict[str, float]:
-        r"""Return $\lVert w_t - w_0\rVert / \lVert w_0\rVert$ of each tensor; none of an unknown or reshaped one, or norm zero.
+        r"""Return $\lVert w_t - w_0\rVert / \lVert w_0\rVert$ of each tensor, except unknown or reshaped ones and norm zero.
 
-        Where only samples were kept, the squared distance is scaled up by elements over samples.
+        If only a sample was kept, the squared distance is scaled up by elements over samples.
         """
         known = {name: entry for name, entry in self.entries.items() if entry.norm and entry.values.size}
         shaped = [name for name, tensor in tensors.items() if name in known and known[name].shape == tuple(tensor.shape)]
@@ -119,17 +119,17 @@ def _norms(tensors: Sequence[Array]) -> list[float]:
     """Return the norm of each tensor, summed in float64."""
     if tensors and all(map(is_on_accelerator, tensors)) and len({tensor.device for tensor in tensors}) == 1:
         return [_root(sums.squares) for sums in device_sums([ravel(tensor) for tensor in tensors])]
-    return [norm(flat(tensor)) for tensor in tensors]  # one by one: a model of half precision is not copied whole
+    return [norm(flat(tensor)) for tensor in tensors]  # one by one: a half-precision model is not copied as a whole
 
 
 def _strided(tensors: Sequence[Array]) -> list[NDArray[np.floating]]:
-    """Return the elements at each tensor's stride; where they are all, and at hand, they are not a copy."""
+    """Return the elements at each tensor's stride; if these are all elements and in CPU memory, they are not copied."""
     return all_to_numpy([dense_as_numpy(tensor).reshape(-1)[:: stride_of(real_shape(tensor))] for tensor in tensors])
 
 
-# How far an update moved the weights, and how far all updates together did.
+# Movement of the weights in one update, and in all updates together.
 def copies(tensors: Mapping[str, Array]) -> dict[str, Array]:
-    """Return a copy of the weights, to be compared with after the update; on an accelerator with few calls for all."""
+    """Return a copy of the weights, for comparison after the update; on an accelerator with few calls for all."""
     if not tensors or not all(map(is_on_accelerator, tensors.values())):
         return {name: tensor.detach().clone() for name, tensor in tensors.items()}
     torch, sources = library(next(iter(tensors.values()))), [tensor.detach() for tensor in tensors.values()]
@@ -145,8 +145,8 @@ def distances(
 
     Args:
         ones: Tensors.
-        others: As many, of the same shapes and types, that nobody needs any more.
-        sizes: Norms of the first, where they are known.
+        others: As many, of the same shapes and dtypes; they are overwritten.
+        sizes: Norms of `ones`, if known.
         chunk: Elements taken at a time.
     """
     if sizes is not None and ones and not isinstance(ones[0], np.ndarray):
@@ -166,7 +166,7 @@ def distances(
 
 
 def unchanged_shares(ones: Sequence[Array], others: Sequence[Array]) -> list[float]:
-    """Return the share of equal elements of each pair of tensors: in half precision an update may round to none."""
+    """Return the share of equal elements of each pair of tensors: in half precision, rounding may undo an update."""
     if not ones:
         return []
     counts = [(one == other).sum() for one, other in zip(ones, others, strict=True)]
@@ -175,13 +175,13 @@ def unchanged_shares(ones: Sequence[Array], others: Sequence[Array]) -> list[flo
 
 
 def _differences(ones: Sequence[Array], others: Sequence[Array]) -> list[Array]:
-    """Return the difference of each pair of stretches: that of neighbours is exact."""
+    """Return the difference of each pair of chunks; it is exact for neighbouring numbers."""
     with np.errstate(invalid="ignore", over="ignore"):
         return [one - other for one, other in zip(ones, others, strict=True)]
 
 
 def _squares(stretches: Sequence[Array]) -> list[float]:
-    """Return the sum of squares of each stretch."""
+    """Return the sum of squares of each chunk."""
     if is_on_accelerator(stretches[0]):
         return [*library(stretches[0]).stack([*map(square_sum, map(to_float64, stretches))]).tolist()]
     with np.errstate(invalid="ignore", over="ignore"):
@@ -199,17 +199,17 @@ def movement(
     *,
     sizes: Mapping[str, float] | None = None,
 ) -> tuple[dict[str, DeltaStats], float | None]:
-    r"""Return each tensor's movement, and that of all together, $\lVert\Delta W\rVert / \lVert W\rVert$ (M11).
+    r"""Return each tensor's movement, and the movement of all together, $\lVert\Delta W\rVert / \lVert W\rVert$ (M11).
 
     Args:
         tensors: The weights after the update.
-        before: Copies from before it; a tensor without one has no `norm`.
-        reference: Step 0, for `moved`; without it there is none.
-        sizes: The norms of all weights after the update, where they are known.
+        before: Copies from before the update; a tensor without one has no `norm`.
+        reference: Weights of step 0, for `moved`; without them there is none.
+        sizes: The norms of all weights after the update, if known.
 
     Returns:
-        The section by tensor, without tensors of which nothing is known, and the ratio over all copied tensors; a ratio
-        to weights that are all zero is not recorded.
+        The section by tensor, without tensors about which nothing is known, and the ratio over all copied tensors. A ratio to
+        weights that are all zero is not recorded.
     """
     both = [name for name in tensors if name in before]
     known = None if sizes is None else [sizes[name] for name in both]
@@ -225,7 +225,7 @@ def movement(
 def movement_summary(
     pairs: Mapping[str, tuple[float, float]], moved: Mapping[str, float]
 ) -> tuple[dict[str, DeltaStats], float | None]:
-    """Return what `movement` does, from how far an update moved each tensor and its norm, and from its way since step 0."""
+    """Return what `movement` does, from each tensor's movement in the update and norm, and its movement since step 0."""
     deltas = {name: delta for name, (delta, _) in pairs.items()}
     relative = {name: delta / size for name, (delta, size) in pairs.items() if size}
     fields = {"norm": deltas, "relative": relative, "moved": moved}

@@ -26,21 +26,21 @@ from ckaudit.recorder.stats.batched_stats import SweptTensor, sweep
 from ckaudit.recorder.stats.float32_rounding import shortest_of
 from ckaudit.recorder.stats.quantiles import quantiles_of, spread_of
 
-NUMBERS = ("low", "high", "nonfinite", "dead")  # of a module's output
-MAX_SAMPLED_ELEMENTS, MIN_TOKENS = 2**13, 64  # elements of one output, and fewest tokens that make a percentile
+NUMBERS = ("low", "high", "nonfinite", "dead")  # statistics of a module's output
+MAX_SAMPLED_ELEMENTS, MIN_TOKENS = 2**13, 64  # elements sampled of one output, and minimum number of tokens for a percentile
 
 
 class ModuleOutput(Struct, frozen=True):
-    """One module's output as it is kept until all are measured; numbers are still where the model is.
+    """One module's output, kept until all are measured; its numbers are still on the device.
 
     Attributes:
-        shape: Of the whole output.
-        dtype: Of its elements.
+        shape: Shape of the whole output.
+        dtype: Dtype of its elements.
         tokens: A copy of some or all of its tokens, shape (tokens, units).
-        low: Smallest finite element of all.
-        high: Largest finite element of all.
-        nonfinite: Elements of all that are NaN or infinite.
-        dead: Dead units among all tokens, where they are counted.
+        low: Smallest of all finite elements.
+        high: Largest of all finite elements.
+        nonfinite: Number of elements that are NaN or infinite.
+        dead: Dead units over all tokens, if they are counted.
     """
 
     shape: tuple[int, ...]
@@ -55,19 +55,19 @@ class ModuleOutput(Struct, frozen=True):
 def note(
     output: Array, *, count_dead: bool = False, looked_at: int = MAX_SAMPLED_ELEMENTS, fewest: int = MIN_TOKENS
 ) -> ModuleOutput:
-    """Look at what a module has just put out, shape (..., units), as long as it is there.
+    """Take extremes and a sample of a module's output, shape (..., units), before it is freed.
 
     Args:
-        output: What the module put out.
-        count_dead: Whether its last dimension are hidden units, that can be dead.
-        looked_at: Elements that are copied; of a larger output only every n-th token is.
-        fewest: Tokens that are copied at least, however many units they have.
+        output: The output of the module.
+        count_dead: Whether its last dimension is hidden units, which can be dead.
+        looked_at: Maximum number of elements to copy; of a larger output only every n-th token is copied.
+        fewest: Minimum number of tokens to copy, however many units they have.
     """
     values = dense_as_numpy(output)
     tokens = values.reshape(-1, values.shape[-1] if values.ndim else 1)
     stride = _stride(tokens.shape, values.shape[-2] if values.ndim > 1 else 1, max(looked_at, fewest * tokens.shape[-1]))
     copied = tokens[::stride]
-    # A convolution's last dimension is a place, not a unit.
+    # The last dimension of a convolution is a position, not units.
     is_hidden = count_dead and 2 <= output.ndim <= 3 and math.prod(tokens.shape) > 0 and len(tokens) >= FEWEST_ROWS
     nonfinite, low, high = _extremes(values) if math.prod(tokens.shape) else (0, math.nan, math.nan)
     return ModuleOutput(
@@ -84,9 +84,9 @@ def note(
 def activation_stats(outputs: Sequence[ModuleOutput]) -> list[ActivationStats]:
     r"""Return the statistics of the outputs.
 
-    `p50` and `p99` are over tokens, of the root mean square of a token's vector. A unit is dead where
-    $\max_{b,l} |H_{b,l,j}| < 10^{-3}$ (F8); an outlier lies beyond six standard deviations of the mean (M22).
-    Extremes, dead units and `nonfinite_count` are of all elements, the others of the finite ones among the tokens looked at.
+    `p50` and `p99` are over tokens, of the root mean square of a token's vector. A unit is dead if
+    $\max_{b,l} |H_{b,l,j}| < 10^{-3}$ (F8); an outlier is more than six standard deviations from the mean (M22). Extremes, dead
+    units and `nonfinite_count` are over all elements, the others over the finite elements of the sampled tokens.
     """
     if not outputs:
         return []
@@ -107,20 +107,21 @@ def activation_stats(outputs: Sequence[ModuleOutput]) -> list[ActivationStats]:
 
 
 def _as_floats(outputs: Sequence[ModuleOutput]) -> list[ModuleOutput]:
-    """Return outputs whose numbers are in this process's memory."""
+    """Return the outputs with their numbers fetched to CPU memory."""
     names = [[name for name in NUMBERS if getattr(output, name) is not None] for output in outputs]
     floats = iter(all_to_floats([getattr(one, name) for one, of_one in zip(outputs, names, strict=True) for name in of_one]))
     return [replace(one, **{name: next(floats) for name in of_one}) for one, of_one in zip(outputs, names, strict=True)]
 
 
 FEWEST_ROWS = 16
-"""Rows of which one moves a unit that fires for one in five, but for 3 in 100 such units: what is silent for fewer may live."""
+"""Tokens among which a unit that fires for one in five is active at least once, except 3 in 100 such units. A unit that is silent
+for fewer tokens may be alive."""
 
 
 def dead_units(tokens: Array, *, dead_below: float = 1e-3, first: int = 64) -> Array:
-    """Return how many units no token moves beyond `dead_below` (F8), from values of shape (tokens, units).
+    """Return the number of units that stay below `dead_below` for all tokens (F8), from values of shape (tokens, units).
 
-    Where nothing waits for a device, so many tokens are looked at first: the units that they move need no further look.
+    On a CPU the first `first` tokens are checked first: units that are active there need no further check.
     """
     if not is_on_accelerator(tokens) and tokens.shape[0] > first:
         tokens = tokens[:, _are_silent(tokens[:: tokens.shape[0] // first], dead_below)]
@@ -133,7 +134,7 @@ def _are_silent(tokens: Array, dead_below: float) -> Array:
 
 
 def _stride(shape: Sequence[int], length: int, max_elements: int) -> int:
-    """Return every how many tokens are taken: no factor of a sequence's length, or the same places would come each time."""
+    """Return the stride over tokens; it shares no factor with the sequence length, or the same positions would recur."""
     stride = max(1, -(-math.prod(shape) // max_elements))
     while 1 < stride < shape[0] and math.gcd(stride, length) > 1:
         stride += 1
@@ -141,7 +142,7 @@ def _stride(shape: Sequence[int], length: int, max_elements: int) -> int:
 
 
 def _extremes(values: Array) -> tuple[Array, Array, Array]:
-    """Return how many elements are not finite, and the smallest and the largest of the others; NaN where there are none."""
+    """Return how many elements are not finite, and the smallest and the largest of the others; NaN if there are none."""
     if not is_on_accelerator(values):
         low, high = extremes(values)
         if math.isfinite(low) and math.isfinite(high):
@@ -154,14 +155,14 @@ def _extremes(values: Array) -> tuple[Array, Array, Array]:
 
 
 def _token_rms(tokens: Sequence[Array]) -> list[Array]:
-    """Return the root mean square of each token, where it is finite."""
+    """Return the root mean square of each token, without tokens for which it is not finite."""
     norms = all_to_numpy([row_norms(flat(activation).reshape(activation.shape)) for activation in tokens])
     rms = [norm / math.sqrt(max(activation.shape[-1], 1)) for norm, activation in zip(norms, tokens, strict=True)]
     return [of_tokens[np.isfinite(of_tokens)] for of_tokens in rms]
 
 
 def _numbers(output: ModuleOutput, swept: SweptTensor, outlier_rate: float, spread: Sequence[float]) -> list[float]:
-    """Return extremes, mean, deviation, rms, mean magnitude, sparsity, outlier rate and the two percentiles of tokens."""
+    """Return extremes, mean, deviation, rms, mean magnitude, sparsity, outlier rate and the two percentiles over tokens."""
     moments = swept.moments
     if not moments.numel:
         return []
@@ -171,7 +172,7 @@ def _numbers(output: ModuleOutput, swept: SweptTensor, outlier_rate: float, spre
 
 
 def _outlier_rates(tokens: Sequence[Array], swept: Sequence[SweptTensor], *, distance: float = 6.0) -> list[float]:
-    """Return the share of finite elements that lie further from the mean than `distance` deviations, the k of M22."""
+    """Return the share of finite elements that are further from the mean than `distance` deviations, the k of M22."""
     counts: dict[int, Array] = {}
     for place, (values, moments) in enumerate(zip(tokens, (measured.moments for measured in swept), strict=True)):
         reach = distance * moments.std

@@ -1,6 +1,6 @@
 """Array operations that work on NumPy arrays and torch tensors alike, so that a statistic is written once for both.
 
-torch is looked up, never imported: whoever hands a tensor over has loaded it.
+torch is looked up, never imported: a caller that passes a tensor has loaded it.
 """
 
 import math
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 Array: TypeAlias = Any  # numpy.ndarray or torch.Tensor
 
 NUMPY_TYPES = frozenset(("float16", "float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"))
-CHUNK = 2**18  # elements turned into float64 at a time: they fit a processor's second cache
-ROW = 2**13  # elements of one product: of more than 10,000, OpenBLAS shares it out among threads of its own
+CHUNK = 2**18  # elements converted to float64 at a time: they fit into the L2 cache
+ROW = 2**13  # elements of one product: above 10,000, OpenBLAS uses its own threads
 
 
 def library(array: Array) -> Any:
@@ -30,12 +30,12 @@ def is_on_accelerator(array: Array) -> bool:
 
 
 def is_sharded(array: Array) -> bool:
-    """Tell whether several ranks hold an array together, as a DTensor."""
+    """Tell whether an array is a DTensor sharded over ranks."""
     return hasattr(type(array), "to_local")
 
 
 def local(array: Array) -> Array:
-    """Return what this rank holds of an array, of a sharded one without history; asking for more would need the other ranks."""
+    """Return an array, or this rank's shard of a sharded one, without history; the whole would need the other ranks."""
     if not is_sharded(array):
         return array
     # With gradients this would be an operation of its own, and take ten times as long.
@@ -44,7 +44,7 @@ def local(array: Array) -> Array:
 
 
 def dense(array: Array) -> Array:
-    """Return an array without history or sparseness, of a sharded one this rank's part.
+    """Return an array, or this rank's shard of a sharded one, dense and without history.
 
     A complex one has a last dimension of real and imaginary part.
     """
@@ -58,7 +58,7 @@ def dense(array: Array) -> Array:
 def real_shape(array: Array) -> tuple[int, ...]:
     """Return the shape of an array in real numbers: a complex element counts as two, side by side.
 
-    Who takes every so many of the elements of `ravel` goes by this shape, or else by real parts alone.
+    Strides over `ravel` must be computed from this shape, or they would sample real parts only.
     """
     shape = tuple(array.shape)
     is_complex = np.iscomplexobj(array) if isinstance(array, np.ndarray) else array.is_complex()
@@ -66,7 +66,7 @@ def real_shape(array: Array) -> tuple[int, ...]:
 
 
 def ravel(array: Array) -> Array:
-    """Return all elements in one dimension, without history, in their own type and, where that can be, their own memory."""
+    """Return all elements in one dimension, without history, in their own dtype and, if possible, without a copy."""
     return dense(array).reshape(-1)
 
 
@@ -76,7 +76,7 @@ def flat(array: Array) -> Array:
 
 
 def to_wide_float(values: Array) -> Array:
-    """Return elements as float32 or float64, themselves where they are that."""
+    """Return elements as float32 or float64, unchanged if they are one of these."""
     lib = library(values)
     if values.dtype in (lib.float32, lib.float64):
         return values
@@ -84,27 +84,27 @@ def to_wide_float(values: Array) -> Array:
 
 
 def widest_float(array: Array) -> Any:
-    """Return the type in which sums are taken: float64, but float32 on Apple's accelerators, which have no float64."""
+    """Return the dtype for sums: float64, but float32 on Apple's accelerators, which have no float64."""
     lib = library(array)
     return lib.float32 if lib is not np and array.device.type == "mps" else lib.float64
 
 
 def to_float64(array: Array) -> Array:
-    """Return the elements as float64, or as what `widest_float` says; an array of that type itself."""
+    """Return the elements in the dtype of `widest_float`; an array of that dtype is returned itself."""
     kind = widest_float(array)
     return array.astype(kind, copy=False) if isinstance(array, np.ndarray) else array.to(kind)
 
 
 def to_numpy(array: Array) -> NDArray[Any]:
-    """Return the elements in this process's memory, without copying them where they are there."""
+    """Return the elements in CPU memory, without a copy if they are there."""
     elements: NDArray[Any] = array if isinstance(array, np.ndarray) else array.cpu().numpy()
     return elements
 
 
 def all_to_numpy(arrays: Sequence[Array]) -> list[NDArray[Any]]:
-    """Return `to_numpy` of each; all that are on one accelerator come in one transfer, so that nothing waits for each.
+    """Return `to_numpy` of each array; all arrays on one accelerator come in one transfer, so nothing waits for each.
 
-    Of a type that NumPy has not, such as bfloat16, it is float32.
+    A dtype that NumPy lacks, such as bfloat16, becomes float32.
     """
     by_place = {place: to_numpy(_known_to_numpy(array)) for place, array in enumerate(arrays) if not is_on_accelerator(array)}
     by_device: dict[Any, list[int]] = {}
@@ -122,38 +122,38 @@ def _known_to_numpy(array: Array) -> Array:
 
 
 def all_to_floats(numbers: Sequence[Any]) -> list[float]:
-    """Return numbers as floats; those that are tensors of an accelerator come in one transfer."""
+    """Return numbers as floats; tensors on an accelerator come in one transfer."""
     fetched = iter(all_to_numpy([number for number in numbers if hasattr(number, "requires_grad")]))
     return [float(next(fetched)) if hasattr(number, "requires_grad") else float(number) for number in numbers]
 
 
 def to_device(values: NDArray[Any], device: Any) -> Array:
-    """Return values as a tensor on a device; the program does not wait until they are there."""
+    """Return values as a tensor on a device, without waiting for the copy."""
     tensor = sys.modules["torch"].as_tensor(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def pack_bytes(tensors: Sequence[Array]) -> Array:
-    """Return the bytes of tensors of any types and devices end to end, where the first of them is."""
+    """Return the concatenated bytes of tensors of any dtypes and devices, on the device of the first."""
     torch, home = library(tensors[0]), tensors[0].device
     return torch.cat([tensor.contiguous().reshape(-1).view(torch.uint8).to(home, non_blocking=True) for tensor in tensors])
 
 
 def unpack_bytes(packed_bytes: Array, tensors: Sequence[Array]) -> list[NDArray[Any]]:
-    """Return tensors as NumPy's, of their types and shapes, from the bytes of `pack_bytes` in this process's memory."""
+    """Return tensors as NumPy arrays, of their dtypes and shapes, from the bytes of `pack_bytes` in CPU memory."""
     every_byte, end, unpacked = packed_bytes.numpy(), 0, []
     for tensor in tensors:
         start, end, name = end, end + tensor.numel() * tensor.itemsize, dtype_name(tensor)
-        part = every_byte[start:end].copy()  # it may begin where its type may not
+        part = every_byte[start:end].copy()  # the start may be unaligned for the dtype
         elements = part.view(name) if name in NUMPY_TYPES else library(tensor).from_numpy(part).view(tensor.dtype).float().numpy()
         unpacked.append(elements.reshape(tuple(tensor.shape)))
     return unpacked
 
 
 def as_numpy(array: Array) -> Array:
-    """Return a tensor of this process's memory, without history, as NumPy's: a call of its functions costs half as much.
+    """Return a tensor in CPU memory, without history, as a NumPy array: calls of NumPy cost half as much.
 
-    One of another type than float32 and float64, or on an accelerator, is returned itself.
+    A tensor of another dtype than float32 and float64, or on an accelerator, is returned itself.
     """
     if isinstance(array, np.ndarray) or array.device.type != "cpu":
         return array
@@ -162,7 +162,7 @@ def as_numpy(array: Array) -> Array:
 
 
 def dense_as_numpy(array: Array) -> Array:
-    """Return `as_numpy` of `dense`: the most usual tensor without all their questions, which take longer than its statistics."""
+    """Return `as_numpy` of `dense`, with a fast path for the most common tensors: the checks take longer than the statistics."""
     torch: Any = sys.modules.get("torch")
     is_usual = torch is not None and type(array) in (torch.Tensor, torch.nn.Parameter) and array.dtype is torch.float32
     if is_usual and array.is_cpu and array.layout is torch.strided:
@@ -171,7 +171,7 @@ def dense_as_numpy(array: Array) -> Array:
 
 
 def pieces(values: Array, chunk: int = CHUNK) -> list[Array]:
-    """Return stretches of a flat array, `chunk` elements each, none of them empty."""
+    """Return chunks of a flat array, `chunk` elements each, none of them empty."""
     return [values[start : start + chunk] for start in range(0, values.shape[0], chunk)]
 
 
@@ -206,7 +206,7 @@ def row_norms(rows: Array) -> Array:
 
 
 def _row_squares(rows: NDArray[Any]) -> NDArray[Any]:
-    """Return the sum of squares of each row, shape (..., D) to (...), without threads that would be taken from the training."""
+    """Return the sum of squares of each row, shape (..., D) to (...), without threads, which would compete with the training."""
     # NumPy has `vecdot` since version 2; it takes a quarter of the time.
     if rows.shape[-1] > ROW or not hasattr(np, "vecdot"):
         return np.asarray(np.einsum("...d,...d->...", rows, rows))
@@ -222,5 +222,5 @@ def bytes_hash(array: Array, *, size: int = 16) -> str:
 
 
 def dtype_name(array: Array) -> str:
-    """Return the element type as the contract names it, such as bfloat16."""
+    """Return the dtype as the contract names it, such as bfloat16."""
     return str(array.dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""Attention: what the probabilities (B, H, Q, K) of one layer say about each of its heads."""
+"""Statistics of the attention heads of one layer, from probabilities (B, H, Q, K)."""
 
 import math
 from typing import Any, Literal
@@ -22,21 +22,21 @@ from ckaudit.recorder.stats.arrays import (
 )
 from ckaudit.recorder.stats.float32_rounding import short_ends, shortest
 
-CHUNK = 2**22  # probabilities turned into float64 at a time: 32 MiB
-FEW_PROBABILITIES = 2**18  # probabilities of which calls cost more than what they do
+CHUNK = 2**22  # probabilities converted to float64 at a time: 32 MiB
+FEW_PROBABILITIES = 2**18  # probabilities up to which the overhead of calls dominates
 FARTHEST_OFFSET = 8
 MASS = 0.5
 UNIFORM = 0.95
 
 
 def four_dimensional(output: Any) -> Array | None:
-    """Return the (B, H, Q, K) tensor that a module put out, alone or among others; None where there is none."""
+    """Return the (B, H, Q, K) tensor in a module's output, alone or among others; None if there is none."""
     candidates = output if isinstance(output, tuple | list) else (output,)
     return next((local(x.detach()) for x in candidates if getattr(x, "ndim", 0) == 4 and "float" in str(x.dtype)), None)
 
 
 def max_logits(logits: Array) -> list[float]:
-    """Return the largest finite logit before softmax of each head (M19); NaN where none is finite. Shape (H,)."""
+    """Return the largest finite logit before softmax of each head (M19), shape (H,); NaN if none is finite."""
     lib = library(logits)
     top: list[float] = to_float64(lib.amax(logits, (0, 2, 3))).tolist()
     if not all(map(math.isfinite, top)):
@@ -45,11 +45,12 @@ def max_logits(logits: Array) -> list[float]:
 
 
 class Queries(Struct, frozen=True):
-    """The queries that probabilities are of, where they are not all of a sequence or a mask says what they see.
+    """The queries of given probabilities, if they are a sample or a mask limits what they see.
 
     Attributes:
-        own: Index of the key at each query's own place, shape (Q,).
-        seen: Keys that each query may see, shape (Q,), (B, 1, Q) or (B, H, Q). One that sees none is left out of every mean.
+        own: Index of the key at each query's own position, shape (Q,).
+        seen: Number of keys that each query may see, shape (Q,), (B, 1, Q) or (B, H, Q). A query that sees none is left out of
+            every mean.
     """
 
     own: NDArray[np.intp]
@@ -66,17 +67,16 @@ def attention_stats(
 ) -> tuple[AttentionStats, float | None]:
     r"""Return the statistics of one layer's attention, and the smallest normalized entropy of its heads.
 
-    Entropy is $H = -\sum_k p_k \log p_k$ in nats, averaged over batch and queries (F9). Query i of a causal layer sees
-    i + 1 keys (K - Q more with a cache), of any other layer K. Normalized entropy averages H / log(keys seen) over queries
-    that see two keys or more; the sharp share counts H < log 2 (F10) among those that see three or more, since fewer
-    cannot exceed it. Means are left out where no query qualifies, and NaN where a probability is; so is the mass on later keys
-    where there are none.
+    Entropy is $H = -\sum_k p_k \log p_k$ in nats, averaged over batch and queries (F9). Query i of a causal layer sees i + 1 keys
+    (K - Q more with a cache), of any other layer K. Normalized entropy averages H / log(keys seen) over queries that see two keys
+    or more; the sharp share counts H < log 2 (F10) among those that see three or more, since fewer cannot exceed it. Means are
+    absent if no query qualifies, and NaN if a probability is NaN. The mass on later keys is absent if there are no later keys.
 
     Args:
         probabilities: After softmax, shape (B, H, Q, K).
-        causal: Whether later keys are forbidden. None: they are, where all of them got exactly nothing; otherwise it is
-            not known, and not recorded.
-        queries: Where the queries stand and what they see, if that does not follow from the shape and `causal`.
+        causal: Whether later keys are masked. None: they are if all of them have exactly zero weight; otherwise it is unknown,
+            and not recorded.
+        queries: Positions of the queries and what they see, if that does not follow from the shape and `causal`.
         grid: How to write the sampled probabilities of the first sequence.
         sharp_below: Entropy of a sharp query, from F10.
     """
@@ -115,12 +115,12 @@ def attention_stats(
 
 
 def _is_causal(stated: bool | None, later: Array, queries: int) -> bool | None:
-    """Return whether later keys are forbidden: as stated, or where queries gave them exactly nothing; else it is not known."""
+    """Return whether later keys are masked: as stated, or if they have exactly zero weight; None if it is not known."""
     return True if stated is None and queries > 1 and not any(later.tolist()) else stated
 
 
 class _Sums:
-    """Means over batch and queries, gathered a few sequences at a time; every attribute starts with dimension H."""
+    """Means over batch and queries, accumulated over a few sequences at a time; every attribute starts with dimension H."""
 
     def __init__(self, probabilities: Array, seen: Array, sharp_below: float) -> None:
         batch, heads, queries, keys = probabilities.shape
@@ -152,7 +152,7 @@ def entropies(probabilities: Array) -> Array:
 
 
 def _divisors(qualifies: Array) -> Array:
-    """Return how many queries of each head qualify, (B, H, Q) to (H,); NaN where none does."""
+    """Return how many queries of each head qualify, (B, H, Q) to (H,); NaN if none does."""
     lib = library(qualifies)
     count = to_float64(qualifies).sum((0, 2))
     return lib.where(count > 0, count, math.nan)
@@ -163,7 +163,7 @@ def _sum_where(qualifies: Array, values: Array) -> Array:
 
 
 def _keys_seen(probabilities: Array, *, causal: bool) -> Array:
-    """Return how many keys each query may see, shape (Q,), where the probabilities are."""
+    """Return how many keys each query may see, shape (Q,), on the device of the probabilities."""
     _, _, queries, keys = probabilities.shape
     lib = library(probabilities)
     ones = lib.ones_like(probabilities[0, 0, :, 0], dtype=widest_float(probabilities))
@@ -190,11 +190,11 @@ def kinds(
     mass: float = MASS,
     uniform: float = UNIFORM,
 ) -> list[HeadKind]:
-    """Return what each head mostly follows, from its mean map (H, Q, K) over those `rows` that see two keys or more.
+    """Return the kind of each head, from its mean attention map (H, Q, K) over those `rows` that see two keys or more.
 
-    uniform: normalized entropy above `uniform`. first_token, diagonal: more than `mass` on the first key or on the
-    query's own. positional: more than `mass` on one key at most 8 places before or after, the test that Voita et al.
-    (2019, ACL) made with its neighbours. Else content.
+    uniform: normalized entropy above `uniform`. first_token, diagonal: more than `mass` on the first key or on the query's own.
+    positional: more than `mass` on one key at most 8 positions before or after; Voita et al. (2019, ACL) use this test for
+    adjacent positions. Else content.
     """
     average, count = to_numpy(average), int(rows.sum())
     first = (average[:, rows, 0].sum(-1) / count).tolist() if count else [math.nan] * average.shape[0]
@@ -218,7 +218,7 @@ def kinds(
 def _offset_mass(average: NDArray[Any], rows: NDArray[np.bool_], own: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return the mean probability that each head's chosen queries give to the key at each offset, shape (H, offsets).
 
-    Offsets go from the farthest before a query's own place to the farthest after it; queries without such a key are left out.
+    Offsets go from the farthest before a query's own position to the farthest after it; queries without such a key are left out.
     """
     offsets = np.arange(-FARTHEST_OFFSET, FARTHEST_OFFSET + 1)
     chosen = np.flatnonzero(rows)
@@ -230,7 +230,7 @@ def _offset_mass(average: NDArray[Any], rows: NDArray[np.bool_], own: NDArray[np
 
 
 def later_sum(probabilities: Array, own: NDArray[np.intp]) -> Array:
-    """Return the probability that each head's queries give to later keys, summed, shape (H,)."""
+    """Return the sum of the probabilities that each head's queries give to later keys, shape (H,)."""
     lib, later = library(probabilities), np.arange(probabilities.shape[3]) > own[:, None]  # (Q, K)
     mask = later if lib is np else to_device(later, probabilities.device)
     return lib.sum(lib.where(mask, probabilities, 0.0), (0, 2, 3), dtype=widest_float(probabilities))

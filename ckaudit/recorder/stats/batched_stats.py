@@ -25,8 +25,8 @@ from ckaudit.recorder.stats.device_sums import StretchSums, device_sums
 from ckaudit.recorder.stats.float32_rounding import shortest_of, significant_all
 from ckaudit.recorder.stats.quantiles import EXACT_UP_TO, NOTHING, Values, spread_of, strided
 
-STRETCH = 2**16  # elements that are looked at together: as float64 they fit a processor's second cache
-CANCELLED = 0.01  # of the squares: where less is left of them without the mean, it is summed again, to keep its digits
+STRETCH = 2**16  # elements processed together: as float64 they fit into the L2 cache
+CANCELLED = 0.01  # share of the squares: if less remains without the mean, it is summed again, to keep its digits
 
 
 class TensorMoments(Struct, frozen=True):
@@ -54,12 +54,12 @@ class TensorMoments(Struct, frozen=True):
 
 
 class SweptTensor(Struct, frozen=True):
-    """Moments and sample of one tensor, from one sweep.
+    """Moments and sample of one tensor, from one pass.
 
     Attributes:
-        moments: Of all its elements.
-        sample: The finite elements among those looked at for their distribution, in no order.
-        sampled: How many were looked at for it; None: all of them.
+        moments: Moments of all its elements.
+        sample: The finite elements among those sampled for the distribution, in no order.
+        sampled: Number of sampled elements; None: all of them.
     """
 
     moments: TensorMoments
@@ -71,11 +71,11 @@ class WrittenStats(Struct, frozen=True):
     """Statistics of one tensor as they are written to a checkpoint.
 
     Attributes:
-        moments: Of all its elements.
+        moments: Moments of all its elements.
         numbers: Norm, mean, standard deviation, minimum, maximum and share of zeros.
         percentiles: At the contract's seven levels, with 4 digits.
-        histogram: Of its finite elements; None where there are none.
-        sampled: How many elements the last two have looked at; None: all of them.
+        histogram: Histogram of the finite elements; None if there are none.
+        sampled: Number of elements in percentiles and histogram; None: all of them.
     """
 
     moments: TensorMoments
@@ -99,7 +99,7 @@ def measure(
 
 
 def _written(swept: Sequence[SweptTensor]) -> Iterator[list[Number]]:
-    """Yield each tensor's numbers as they are written."""
+    """Yield each tensor's numbers in the form that is written."""
     momentses = [one.moments for one in swept]
     unwritten = [(one.norm, one.mean, one.std, one.min, one.max, one.zeros / max(one.numel, 1)) for one in momentses]
     written = iter(shortest_of([number for numbers in unwritten for number in numbers]))
@@ -109,14 +109,14 @@ def _written(swept: Sequence[SweptTensor]) -> Iterator[list[Number]]:
 def sweep(
     arrays: Sequence[Array], *, scale: float = 1.0, exact_up_to: int = EXACT_UP_TO, chunk: int = STRETCH, magnitudes: bool = False
 ) -> list[SweptTensor]:
-    """Return moments and sample of each tensor, of its elements divided by `scale`.
+    """Return moments and sample of each tensor, with its elements divided by `scale`.
 
     Args:
-        arrays: Tensors of any shapes and types, NumPy's or torch's.
-        scale: Loss scale that still lies on them.
-        exact_up_to: Elements of a tensor that are all in its sample; of a larger one some are.
-        chunk: Elements taken at a time in this process's memory.
-        magnitudes: Whether the mean magnitude is taken as well; on an accelerator it always is.
+        arrays: Tensors of any shapes and dtypes, NumPy's or torch's.
+        scale: Loss scale that they still contain.
+        exact_up_to: Size up to which all elements of a tensor are in its sample; of a larger one some are.
+        chunk: Elements processed at a time in CPU memory.
+        magnitudes: Whether to compute the mean magnitude too; on an accelerator it always is.
     """
     flats = [dense_as_numpy(array).reshape(-1) for array in arrays]
     strides = [strided(real_shape(array), exact_up_to) for array in arrays]
@@ -137,7 +137,7 @@ def sweep(
 def _swept_here(
     flats: Sequence[Array], strides: Sequence[int], scale: float, chunk: int, *, magnitudes: bool
 ) -> list[SweptTensor]:
-    """Sweep tensors of this process's memory, widened a stretch at a time: a model of half precision is not copied whole."""
+    """Sweep tensors in CPU memory, widened a chunk at a time: a half-precision model is not copied as a whole."""
     rows: list[list[StretchSums]] = [[] for _ in flats]
     samples: list[list[Values]] = [[] for _ in flats]
     for group in stretches(flats, chunk):
@@ -145,7 +145,7 @@ def _swept_here(
         sumses, pieces = _sums_here(pieces, scale, magnitudes=magnitudes)
         for row, values, (owner, start, _) in zip(sumses, pieces, group, strict=True):
             rows[owner].append(row)
-            # A sample goes on where the stretch before left it. A view of a few elements would keep all of their stretch.
+            # A sample continues across chunks. A view of a few elements would keep their whole chunk in memory.
             seen = values[-start % strides[owner] :: strides[owner]]
             finite = seen if row.finite == row.size else seen[np.isfinite(seen)]
             samples[owner].append(finite.copy() if strides[owner] > 1 else finite)
@@ -172,7 +172,7 @@ def _number_seen(values: Array, stride: int) -> int | None:
 
 
 def stretches(flats: Sequence[Array], chunk: int) -> Iterator[list[tuple[int, int, int]]]:
-    """Yield stretches (tensor, start, end) that are looked at together: at most `chunk` elements, on one device."""
+    """Yield chunks (tensor, start, end) to process together: at most `chunk` elements, on one device."""
     group: list[tuple[int, int, int]] = []
     room, home = 0, None
     for owner, values in enumerate(flats):
@@ -193,7 +193,7 @@ def stretches(flats: Sequence[Array], chunk: int) -> Iterator[list[tuple[int, in
 
 
 def concatenated(pieces: Sequence[Array]) -> Values:
-    """Return pieces of one library and device end to end, in this process's memory."""
+    """Return the concatenation of pieces of one library and device, in CPU memory."""
     if len(pieces) == 1:
         return to_numpy(pieces[0])
     lib = library(pieces[0])
@@ -201,7 +201,7 @@ def concatenated(pieces: Sequence[Array]) -> Values:
 
 
 def _sums_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tuple[list[StretchSums], Sequence[Values]]:
-    """Return the sums of stretches, in float64, and the stretches as NumPy's, divided by `scale`."""
+    """Return the sums of chunks, in float64, and the chunks as NumPy arrays, divided by `scale`."""
     values = concatenated(pieces)
     values = values if scale == 1.0 else values / scale
     with np.errstate(invalid="ignore", over="ignore"):
@@ -213,7 +213,7 @@ def _sums_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tu
         starts = [0, *ends[:-1]]
         rows = _sums_of_many(values, sizes, starts, magnitudes=magnitudes)
     apart = [values[start:end] for start, end in zip(starts, ends, strict=True)]
-    # Where the mean is far from 0, the difference of two large numbers says nothing of the spread.
+    # If the mean is far from 0, the difference of two large numbers loses the spread.
     corrected = [
         row if row.m2 > CANCELLED * row.squares else _by_itself(stretch, row.squares)
         for row, stretch in zip(rows, apart, strict=True)
@@ -222,7 +222,7 @@ def _sums_here(pieces: Sequence[Array], scale: float, *, magnitudes: bool) -> tu
 
 
 def _sums_of_one(values: Values, *, magnitudes: bool) -> StretchSums:
-    """Return the sums of one stretch whose elements are all finite; of another, sums that are not."""
+    """Return the sums of one chunk; they are not finite if an element is not."""
     x, size = values.astype(np.float64), values.size
     squares, mean = float(square_sum(x)), float(x.sum()) / size
     low, high = float(values.min()), float(values.max())
@@ -232,7 +232,7 @@ def _sums_of_one(values: Values, *, magnitudes: bool) -> StretchSums:
 
 
 def _sums_of_many(values: Values, sizes: Sequence[int], starts: Sequence[int], *, magnitudes: bool) -> Iterator[StretchSums]:
-    """Yield the sums of stretches that lie end to end in `values`."""
+    """Yield the sums of chunks that are concatenated in `values`."""
     x, counts = values.astype(np.float64), np.array(sizes)
     mean = np.add.reduceat(x, starts) / counts
     low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
@@ -246,7 +246,7 @@ def _sums_of_many(values: Values, sizes: Sequence[int], starts: Sequence[int], *
 
 
 def _by_itself(stretch: Values, squares: float) -> StretchSums:
-    """Return the sums of the finite elements of one stretch, its spread in a second pass."""
+    """Return the sums of the finite elements of one chunk, with its spread from a second pass."""
     x = stretch[np.isfinite(stretch)].astype(np.float64)
     if not x.size:
         return StretchSums(stretch.size, 0, squares, 0.0, 0, 0.0, 0.0, math.inf, -math.inf)
@@ -258,7 +258,7 @@ def _by_itself(stretch: Values, squares: float) -> StretchSums:
 
 
 def merged_moments(rows: Sequence[StretchSums]) -> TensorMoments:
-    r"""Return the moments of all stretches of a tensor, merged after Chan, Golub and LeVeque (1983).
+    r"""Return the moments of a tensor, merged from all its chunks by Chan, Golub and LeVeque (1983).
 
     $$\delta = \mu_b - \mu_a,\quad \mu = \mu_a + \delta\,n_b/n,\quad M = M_a + M_b + \delta^2 n_a n_b / n$$
     """

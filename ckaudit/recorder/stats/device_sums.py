@@ -1,7 +1,7 @@
-"""The sums of many tensors on an accelerator: few calls for all of them, and one transfer.
+"""Sums of many tensors on an accelerator, with few calls and one transfer.
 
-There a call costs the program some ten microseconds, however little it does. So tensors are laid out as the rows of a few
-matrices, whose rows are summed together.
+A call there costs some ten microseconds, however little it does. So tensors are laid out as the rows of a few matrices, whose
+rows are summed together.
 """
 
 import math
@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 
 from ckaudit.recorder.stats.arrays import Array, all_to_numpy, library, to_device, to_float64
 
-ROW_ELEMENTS = 2**14  # elements of a row: of 150 tensors, the last rows that are not full take less room than one group
+ROW_ELEMENTS = 2**14  # elements of a row: the partly filled last rows of 150 tensors fit into one matrix
 MAX_ELEMENTS_TOGETHER = 2**22  # elements of one matrix, 32 MiB in float64
 
 
 class StretchSums(Struct, frozen=True):
-    """The sums of some elements, of a stretch of a tensor or of all of it: those of the finite ones, but `squares`, of all.
+    """The sums of a chunk of a tensor, or of all of it: over the finite elements, except `squares`, which is over all.
 
     Attributes:
-        size: How many elements there are.
-        finite: How many of them are finite.
+        size: Number of elements.
+        finite: Number of finite elements.
         squares: Sum of the squares.
         absolute: Sum of the magnitudes.
-        zeros: How many are zero.
+        zeros: Number of zeros.
         mean: The mean.
-        m2: Sum of the squared deviations from it.
+        m2: Sum of the squared deviations from the mean.
         low: The smallest.
         high: The largest.
     """
@@ -61,11 +61,11 @@ NO_ELEMENTS = StretchSums(0, 0, 0.0, 0.0, 0, 0.0, 0.0, math.inf, -math.inf)
 
 
 class _Rows(Struct, frozen=True):
-    """Rows of a matrix (R, W) whose tensor each is known.
+    """Rows of a matrix (R, W), each with its tensor.
 
     Attributes:
         owners: The tensor of each row.
-        lengths: Elements of each row that are the tensor's; those behind repeat the last.
+        lengths: Number of the tensor's elements in each row; the rest of the row repeats the last one.
         elements: The matrix.
     """
 
@@ -75,7 +75,7 @@ class _Rows(Struct, frozen=True):
 
 
 def device_sums(flats: Sequence[Array]) -> list[StretchSums]:
-    """Return the sums of each flat tensor of one device; of elements that are not finite a second look is taken."""
+    """Return the sums of each flat tensor on one device; tensors with non-finite elements take a second pass."""
     whole = _sums_of(flats, finite_only=False)
     doubtful = [place for place, sums in enumerate(whole) if not math.isfinite(sums.squares)]
     if doubtful:
@@ -97,7 +97,7 @@ def _sums_of(flats: Sequence[Array], *, finite_only: bool) -> list[StretchSums]:
 
 
 def _matrices(flats: Sequence[Array]) -> Iterator[_Rows]:
-    """Yield tensors as rows: first what fills rows, then what is left over of each. Types stay apart."""
+    """Yield tensors as rows: first the full rows, then the remainder of each. Dtypes are kept apart."""
     for dtype in dict.fromkeys(flat.dtype for flat in flats):
         of_type = [owner for owner, flat in enumerate(flats) if flat.dtype == dtype]
         yield from _full_rows(flats, of_type)
@@ -162,7 +162,7 @@ def _columns(rows: _Rows, *, finite_only: bool) -> Array:
 
 
 def _merged(flats: Sequence[Array], owners: NDArray[np.intp], columns: NDArray[np.float64]) -> Iterator[StretchSums]:
-    """Yield the sums of each tensor from those of its rows, columns (8, R)."""
+    """Yield the sums of each tensor, merged from those of its rows, columns (8, R)."""
     order = owners.argsort(kind="stable")
     owners, columns = owners[order], columns[:, order]
     held, starts = np.unique(owners, return_index=True)

@@ -11,16 +11,16 @@ from ckaudit.contract.schema.numbers import Number, encode_float
 
 T = TypeVar("T")
 
-DIGITS = np.array([[7], [8], [9]])  # nine name every float32; few statistics need less than seven
+DIGITS = np.array([[7], [8], [9]])  # nine digits identify every float32; few statistics need less than seven
 FLOAT32 = Struct("f")
 
-SMALLEST, LARGEST = 1e-37, 1e38  # magnitudes that a float32 holds in full
-TENS = 10.0 ** np.arange(23)  # those that a float64 holds exactly
-LOWEST, HIGHEST = 1e-13, 1e15  # magnitudes whose ninth digit is reached with one of them
+SMALLEST, LARGEST = 1e-37, 1e38  # magnitudes that are normal float32 numbers
+TENS = 10.0 ** np.arange(23)  # powers of ten that a float64 holds exactly
+LOWEST, HIGHEST = 1e-13, 1e15  # magnitudes whose ninth digit is reached with one exact power of ten
 
 
 def shorten_all(values: ArrayLike) -> list[float]:
-    """Return each value in the fewest digits, from seven on, that name the same float32; zeros at the end count for none.
+    """Return each value in the fewest digits, at least seven, that give the same float32; trailing zeros are dropped.
 
     Values that a float32 cannot hold as a normal number keep all their digits.
 
@@ -43,9 +43,9 @@ def shorten_all(values: ArrayLike) -> list[float]:
 
 
 def _rounded(values: NDArray[np.float64], digits: int | NDArray[np.intp]) -> NDArray[np.float64]:
-    """Return values of ordinary magnitude with so many digits: as the float64 nearest to each decimal, which text gives.
+    """Return values of ordinary magnitude rounded to `digits` digits: the float64 that parsing each decimal gives.
 
-    A whole number below 2^53, multiplied or divided once by a power of ten that is exact, is rounded once.
+    An integer below 2^53, multiplied or divided once by an exact power of ten, is rounded once.
     """
     places = digits - 1 - np.floor(np.log10(np.abs(values))).astype(np.intp)
     up, down = TENS[np.maximum(places, 0)], TENS[np.maximum(-places, 0)]
@@ -71,7 +71,7 @@ def significant_all(values: NDArray[np.float64], digits: int = 4) -> list[list[N
 
 
 def shorten(value: float) -> float:
-    """Return `shorten_all` of one value, without NumPy: a step of a training finds none of it in the cache.
+    """Return `shorten_all` of one value, without NumPy, whose code is not in the CPU cache during a training step.
 
     >>> shorten(0.10000000149011612)
     0.1
@@ -88,7 +88,7 @@ def shorten(value: float) -> float:
 
 
 def round_to_seven_digits(value: float) -> float:
-    """Return a number in seven digits, as many as a float32 is good for: for what was summed in float64, and names none.
+    """Return a number in seven digits, the precision of a float32; for sums in float64, which are no float32.
 
     >>> round_to_seven_digits(0.12345678)
     0.1234568
@@ -97,7 +97,7 @@ def round_to_seven_digits(value: float) -> float:
 
 
 def shortest_of(values: ArrayLike) -> list[Number]:
-    """Return `shorten_all`, with the contract's words for what is not finite."""
+    """Return `shorten_all`, with the contract's strings for values that are not finite."""
     return [encode_float(value) for value in shorten_all(values)]
 
 
@@ -107,11 +107,11 @@ def shortest(value: float) -> Number:
 
 
 def short_ends(grid: T, *, tolerance: float = 0.01) -> T:
-    """Write the ends of a packed grid as the shortest decimals of the same float32.
+    """Round the end points of a packed grid to the shortest decimals of the same float32.
 
     Args:
-        grid: A packed grid, changed in place, or another, left alone.
-        tolerance: Most that both may change by, as a share of half a step, by which the cells are off anyway.
+        grid: A packed grid, which is changed in place; other grids are left alone.
+        tolerance: Maximum change of the end points, as a share of half a quantization step, the error of the cells.
     """
     if isinstance(grid, PackedGrid):
         low, high = float(grid.min), float(grid.max)

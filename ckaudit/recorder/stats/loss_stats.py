@@ -1,4 +1,4 @@
-"""What a loss function is given: whether that is what it takes, and what a constant guess would cost on the same targets."""
+"""Inputs of a loss function: whether they have the form that it needs, and the cost of a constant guess on the same targets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -27,25 +27,25 @@ KINDS: dict[str, Kind] = {
     "ctc_loss": "alignments",
 }
 TAKE_LOGS = ("nll_loss", "ctc_loss")
-"""Functions whose rows are logs of probabilities."""
+"""Functions whose rows are log-probabilities."""
 
-LARGEST, MIN_ROWS = 2**20, 256  # outputs looked at of one call, 4 MiB, and rows of them that there are at least
-MAX_COLUMNS = 4096  # numbers a row up to which each has a mean of its own
-ONE_CLASS = 0.99  # of a target that is a distribution: with more in one class it is that class
-TOLERANCE = 0.01  # of a sum of probabilities, in half precision too
+LARGEST, MIN_ROWS = 2**20, 256  # outputs inspected per call, 4 MiB, and minimum number of their rows
+MAX_COLUMNS = 4096  # columns up to which each one has its own mean
+ONE_CLASS = 0.99  # probability from which on a target distribution counts as one class
+TOLERANCE = 0.01  # of a sum of probabilities, also in half precision
 
 
 class LossCall(Struct, frozen=True):
     """One call of a loss function.
 
     Attributes:
-        function: Its name in `torch.nn.functional`.
-        columns: Classes, or numbers that each row has.
-        targets: Classes (n,), those that are left out taken away, probabilities (n, K), or numbers (n, D).
-        losses: Of the rows that are looked at: nats of their targets, or squares of their errors.
-        normalized: Of each of those rows, whether it is a distribution; None where the function takes any.
-        is_broadcast: Whether outputs and targets differ in shape, so that each is held against several of the other.
-        smoothing: Label smoothing that was asked for.
+        function: Name in `torch.nn.functional`.
+        columns: Number of classes, or of values per row.
+        targets: Classes (n,) without ignored ones, probabilities (n, K), or numbers (n, D).
+        losses: Losses of the inspected rows: negative log-likelihood in nats, or squared errors.
+        normalized: Whether each of those rows is a distribution; None if the function takes any values.
+        is_broadcast: Whether outputs and targets differ in shape, so that they are broadcast against each other.
+        smoothing: Label smoothing of the call.
         is_mixed: Whether a target is a distribution over several classes.
     """
 
@@ -60,18 +60,18 @@ class LossCall(Struct, frozen=True):
 
     @property
     def kind(self) -> Kind:
-        """How its loss is computed of one row."""
+        """How the loss of one row is computed."""
         return KINDS[self.function]
 
 
 class TargetPool(Struct):
-    """What was asked for so far, as far as a constant guess can know it.
+    """Statistics of the targets so far, from which the best constant guess follows.
 
     Attributes:
         kind: How the loss is computed.
         rows: Targets counted.
         means: Share of each class (K,), or mean of each number (D,).
-        squares: Sum of the squared deviations from the means (D,); of no meaning for classes.
+        squares: Sum of the squared deviations from the means (D,); meaningless for classes.
     """
 
     kind: Kind
@@ -92,7 +92,7 @@ class TargetPool(Struct):
         return cls(call.kind, rows, means, (targets - means).square().sum(0))
 
     def merged(self, other: "TargetPool") -> "TargetPool":
-        """Return both together (Chan et al. 1979, equation 2.1)."""
+        """Return both pools merged (Chan et al. 1979, equation 2.1)."""
         rows = self.rows + other.rows
         share = other.rows / max(rows, 1)
         apart = other.means - self.means
@@ -100,9 +100,9 @@ class TargetPool(Struct):
         return TargetPool(self.kind, rows, self.means + apart * share, squares)
 
     def constant_loss(self) -> Tensor:
-        """Return what the best constant guess costs: the entropy of the targets, or their variance, without the bias of few.
+        """Return the loss of the best constant guess: the entropy of the targets, or their variance, without small-sample bias.
 
-        An entropy of counts is too small by (m - 1) / 2n, of m classes that occur (Miller 1955).
+        An entropy from counts of m occurring classes is too small by (m - 1) / 2n (Miller 1955).
         """
         if self.kind == "squares":
             return (self.squares / (self.rows - 1)).mean()
@@ -116,16 +116,16 @@ class LossTotal(Struct):
     """All calls of one loss function in one step.
 
     Attributes:
-        function: Its name.
-        columns: Classes, or numbers that each row has.
+        function: Name of the function.
+        columns: Number of classes, or of values per row.
         pool: The targets.
-        rows: Rows that were looked at.
-        losses: The sum of their losses.
-        normalized: How many of the rows that were judged are distributions; None where the function takes any.
-        judged: Rows of which that was asked.
+        rows: Number of inspected rows.
+        losses: Sum of their losses.
+        normalized: Number of judged rows that are distributions; None if the function takes any values.
+        judged: Number of rows that were judged.
         is_broadcast: Whether outputs and targets of any call differ in shape.
-        smoothing: Label smoothing that was asked for.
-        is_mixed: Whether rows have targets of several classes, in one call or in several.
+        smoothing: Label smoothing of the calls.
+        is_mixed: Whether a row has several classes as targets, in one call or in several.
     """
 
     function: str
@@ -141,7 +141,7 @@ class LossTotal(Struct):
 
     @classmethod
     def of(cls, call: LossCall) -> "LossTotal":
-        """Return what one call says."""
+        """Return the totals of one call."""
         normalized, judged = (None, 0) if call.normalized is None else (call.normalized.sum(), len(call.normalized))
         pool, losses = TargetPool.of(call), to_float64(call.losses).sum()
         facts = call.is_broadcast, call.smoothing, call.is_mixed
@@ -157,7 +157,7 @@ class LossTotal(Struct):
         self.is_mixed |= other.is_mixed
 
     def stats(self, pool: TargetPool) -> LossFunctionStats:
-        """Return the section of a checkpoint; `pool` are the targets of all checkpoints, those of this step among them."""
+        """Return the section of a checkpoint; `pool` has the targets of all checkpoints, including this step."""
         stats = LossFunctionStats(function=self.function, targets=self.pool.rows)
         if self.pool.kind == "classes":
             stats.classes, stats.smoothing, stats.is_mixed = self.columns, self.smoothing, self.is_mixed
@@ -176,7 +176,7 @@ class LossTotal(Struct):
 
 
 def loss_call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> LossCall | None:
-    """Return one call of a loss function of torch; None where its tensors are of no shape that is known."""
+    """Return one call of a loss function of torch; None if its tensors have an unknown shape."""
     names = ("log_probs", "targets") if KINDS[function] == "alignments" else ("input", "target")
     named = dict(zip(names, args, strict=False)) | dict(kwargs)
     outputs, targets = (named.get(name) for name in names)
@@ -193,7 +193,7 @@ def loss_call(function: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 def _of_alignments(function: str, outputs: Tensor) -> LossCall:
-    """Read log-probabilities of shape (T, N, K) or (T, K); what each row is to be depends on all of them, so none has a loss."""
+    """Read log-probabilities (T, N, K) or (T, K); the target of a row depends on all rows, so rows have no losses."""
     rows = outputs.reshape(-1, outputs.shape[-1])
     rows = rows[:: -(-rows.numel() // max(LARGEST, MIN_ROWS * rows.shape[1]))].float()
     none = rows.new_zeros(0)
@@ -226,7 +226,7 @@ def _of_classes(function: str, outputs: Tensor, targets: Tensor, ignored: int) -
 
 
 def _is_counted(targets: Tensor, classes: int, ignored: int) -> Tensor:
-    """Return which targets are a class, and not the one that is left out."""
+    """Return which targets are valid classes and not ignored."""
     return (targets != ignored) & (targets >= 0) & (targets < classes)
 
 
@@ -250,23 +250,23 @@ def _of_numbers(function: str, outputs: Tensor, targets: Tensor) -> LossCall | N
 
 
 def _is_expanded(tensor: Tensor) -> bool:
-    """Return whether a tensor repeats what it stores along one of its dimensions."""
+    """Return whether a tensor repeats its stored elements along a dimension."""
     return any(size > 1 and step == 0 for size, step in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _stored(tensor: Tensor) -> Tensor:
-    """Return the elements that a tensor stores, once each."""
+    """Return each stored element of a tensor once."""
     return tensor[tuple(slice(None) if step else 0 for step in tensor.stride())].reshape(-1)
 
 
 def _log_likelihood(probabilities: Tensor, targets: Tensor) -> Tensor:
-    """Return the log of the probability of each target, which torch bounds at -100."""
+    """Return the log-probability of each target, which torch bounds at -100."""
     log = probabilities.log().clamp(min=-100)
     return targets * log + (1 - targets) * (-probabilities).log1p().clamp(min=-100)
 
 
 def _is_distribution(function: str, rows: Tensor) -> Tensor:
-    """Return which rows sum to one: as probabilities, or as their logs where the function takes those."""
+    """Return which rows sum to one, as probabilities or, if the function takes logs, as their exponentials."""
     if function in TAKE_LOGS:
         return rows.logsumexp(1).abs() < TOLERANCE
     return (rows >= 0).all(1) & ((rows.sum(1) - 1).abs() < TOLERANCE)
@@ -278,5 +278,5 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _entropy_terms(shares: Tensor) -> Tensor:
-    """Return what each share adds to an entropy, in nats."""
+    """Return each share's contribution to an entropy, in nats."""
     return -torch.xlogy(shares, shares)

@@ -1,4 +1,4 @@
-"""Mixture of experts: where a router sends the tokens of a forward pass, and how evenly."""
+"""Mixture of experts: how a router assigns tokens to experts in a forward pass, and how evenly."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -17,12 +17,12 @@ CAPACITY = "expert_capacity"
 
 
 class Routing(Struct, frozen=True):
-    """What a router put out.
+    """The output of a router.
 
     Attributes:
-        logits: Of every expert, (tokens, E) or (sequences, tokens, E); or the probabilities.
-        chosen: The experts of each token, (..., k), where the router says them.
-        dispatched: One where a token reaches an expert, of the shape of the logits, where the router says it.
+        logits: Logits of every expert, (tokens, E) or (sequences, tokens, E); or the probabilities.
+        chosen: The experts of each token, (..., k), if the router returns them.
+        dispatched: 1 where a token is dispatched to an expert, in the shape of the logits, if the router returns it.
     """
 
     logits: Tensor
@@ -31,7 +31,7 @@ class Routing(Struct, frozen=True):
 
 
 def may_route(model: nn.Module, name: str) -> bool:
-    """Return whether a module may be a router: a linear layer that widens belongs to a gated MLP."""
+    """Return whether a module may be a router; a linear layer that widens belongs to a gated MLP."""
     module = model.get_submodule(name)
     if not isinstance(module, nn.Linear) or module_setting(model, name, CHOICES) or module_setting(model, name, (CAPACITY,)):
         return True
@@ -39,16 +39,16 @@ def may_route(model: nn.Module, name: str) -> bool:
 
 
 def module_setting(model: nn.Module, name: str, names: Iterable[str]) -> int | None:
-    """Return a whole number that a module, or the one around it, has under one of these names; None where neither has."""
+    """Return an integer attribute of a module, or of the one around it, under one of these names; None if neither has one."""
     owners = [model.get_submodule(place) for place in (name, name.rpartition(".")[0])] if name else [model]
     values = (getattr(owner, name, None) for owner in owners for name in names)
     return next((value for value in values if isinstance(value, int) and value > 0), None)
 
 
 def routing_of(output: Any) -> Routing | None:
-    """Return what a router put out: logits, alone or beside the experts chosen or a mask of those that have room.
+    """Return the output of a router: logits, alone or with the chosen experts or a mask of dispatched tokens.
 
-    The logits are the floating tensor with the largest last dimension, the first of such.
+    The logits are the first floating-point tensor with the largest last dimension.
     """
     tensors = [x.detach() for x in (output if isinstance(output, tuple | list) else (output,)) if isinstance(x, Tensor)]
     floating = [x for x in tensors if x.is_floating_point() and x.ndim in (2, 3)]
@@ -63,17 +63,17 @@ def routing_of(output: Any) -> Routing | None:
 
 
 def moe_stats(output: Any, *, choices: int | None = None, capacity: int | None = None) -> MoeStats | None:
-    r"""Return how a router spread the tokens over the experts; None where that is not known.
+    r"""Return how a router distributes the tokens over the experts; None if that is not known.
 
-    `counts` are the assignments that the tokens asked for, before any was dropped. The load-balance loss is that of Fedus
-    et al. (2021, equation 4), with the share of assignments in place of that of tokens, so that an even spread is 1 for
-    every number of choices:
+    `counts` are the requested assignments, before any was dropped. The load-balance loss is that of Fedus et al. (2021, equation
+    4), with the share of assignments in place of that of tokens, so that an even distribution gives 1 for every number of
+    choices:
     $$E \sum_i f_i P_i, \qquad f_i = \text{counts}_i / \text{routed}, \qquad P_i = \tfrac1T \sum_t \mathrm{softmax}(x_t)_i$$
 
     Args:
-        output: What the router put out.
-        choices: Experts of each token, where the router does not say which they are.
-        capacity: Most tokens that an expert takes: of each sequence, where the logits have that dimension, else of all.
+        output: The output of the router.
+        choices: Experts per token, if the router does not return them.
+        capacity: Maximum number of tokens per expert: per sequence if the logits have that dimension, else in all.
     """
     routing = routing_of(output)
     if routing is None:
@@ -99,13 +99,13 @@ def moe_stats(output: Any, *, choices: int | None = None, capacity: int | None =
 
 
 def _probabilities(values: Tensor, *, precision: float = 1e-2) -> Tensor:
-    """Return the softmax of logits; values that are probabilities already, to the `precision` of bfloat16, as they are."""
+    """Return the softmax of logits; values that are already probabilities, within bfloat16 `precision`, are kept."""
     is_done = bool((values >= 0).all()) and bool(((values.sum(-1) - 1).abs() < precision).all())
     return values if is_done else values.softmax(-1)
 
 
 def _counts(chosen: Tensor, experts: int) -> Tensor:
-    """Return the assignments of each expert, (G, n) to (G, E); a number beyond the experts stands for none of them."""
+    """Return the assignments of each expert, (G, n) to (G, E); an index beyond the experts means no expert."""
     first = (experts + 1) * torch.arange(len(chosen), device=chosen.device)[:, None]
     places = (chosen.clamp(max=experts) + first).reshape(-1)
     return torch.bincount(places, minlength=len(chosen) * (experts + 1)).reshape(len(chosen), -1)[:, :experts]
@@ -118,10 +118,10 @@ def _dropped(routing: Routing, counts: Tensor, capacity: int | None) -> int | No
 
 
 def moe_scalars(layers: Mapping[str, MoeStats]) -> dict[str, float | None]:
-    """Return the catalogue's values of all layers together; None where there is nothing to tell.
+    """Return the catalogue's values over all layers; None for a value without data.
 
-    `moe_drop_rate` is dropped over routed in percent (M26); `moe_util_entropy` the entropy of the counts over log E, of the
-    layer where it is smallest (M27); `moe_load_balance_loss` the mean over layers (M28).
+    `moe_drop_rate` is dropped over routed in percent (M26); `moe_util_entropy` the entropy of the counts over log E, in the layer
+    where it is smallest (M27); `moe_load_balance_loss` the mean over layers (M28).
     """
     counted = [layer.dropped for layer in layers.values() if isinstance(layer.dropped, float)]
     routed = sum(float(layer.routed or 0) for layer in layers.values() if layer.dropped is not UNSET)
@@ -134,9 +134,9 @@ def moe_scalars(layers: Mapping[str, MoeStats]) -> dict[str, float | None]:
 
 
 def utilisation(counts: Iterable[Any]) -> float:
-    """Return the entropy of counts over its largest value, log E: 1 where all experts get alike, 0 where one gets all.
+    """Return the entropy of counts over its maximum, log E: 1 if all experts get the same, 0 if one gets everything.
 
-    It is NaN where nothing was counted.
+    It is NaN if nothing was counted.
 
     >>> utilisation([5.0, 5.0]), utilisation([9.0, 0.0, 0.0])
     (1.0, 0.0)

@@ -1,4 +1,4 @@
-"""How the elements of tensors are spread: samples of them, and quantiles and histograms of many samples at once."""
+"""Distributions of tensor elements: samples, and quantiles and histograms of many samples at once."""
 
 import math
 from bisect import bisect_right
@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.checkpoint import BinRange, Histogram
 from ckaudit.recorder.stats.float32_rounding import shortest_of
 
-EXACT_UP_TO = 2**15  # elements; looking at more of them costs longer than all other statistics of a tensor together
+EXACT_UP_TO = 2**15  # elements; more would take longer than all other statistics of a tensor together
 SAMPLES = 4_096
 BINS = 16
 
 T = TypeVar("T")
-MAX_ELEMENTS_TOGETHER = 2**15  # elements dealt at a time: with all that is made of them they fit a processor's second cache
-TO_A_BUCKET = 8  # elements, if they were spread evenly: with more there is more to sort, with fewer more to count
-MAX_BUCKETS = 2**13  # of one sample at most: those of all that are dealt together have numbers of 16 bits
-MAX_SORTED_ELEMENTS = 2**10  # elements of a sample: all of so few are sorted as quickly as they are dealt
+MAX_ELEMENTS_TOGETHER = 2**15  # elements partitioned at a time: with all derived arrays they fit into the L2 cache
+TO_A_BUCKET = 8  # elements per bucket, if evenly spread: with more there is more to sort, with fewer more to count
+MAX_BUCKETS = 2**13  # of one sample: all buckets of one partition have 16-bit indices
+MAX_SORTED_ELEMENTS = 2**10  # elements of a sample: sorting this few is as fast as partitioning
 NOTHING = np.zeros(0, np.float32)
 
 Values: TypeAlias = NDArray[np.floating]
@@ -29,7 +29,7 @@ Whole: TypeAlias = NDArray[np.intp]
 
 
 def stride_of(shape: Sequence[int], *, samples: int = SAMPLES) -> int:
-    """Return every how many elements a tensor is sampled, so that at most `samples` are taken.
+    """Return the stride that takes at most `samples` elements of a tensor.
 
     The stride shares no factor with the last dimension: otherwise all samples would come from the same few columns.
     """
@@ -40,22 +40,22 @@ def stride_of(shape: Sequence[int], *, samples: int = SAMPLES) -> int:
 
 
 def strided(shape: Sequence[int], exact_up_to: int = EXACT_UP_TO) -> int:
-    """Return every how many elements a tensor is looked at: each one up to `exact_up_to` of them."""
+    """Return the stride for the distribution of a tensor: 1 up to `exact_up_to` elements."""
     return 1 if math.prod(shape) <= exact_up_to else stride_of(shape)
 
 
 def spread_of(
     samples: Sequence[Values], levels: Sequence[float], *, bins: int = BINS
 ) -> tuple[list[list[float]], list[Histogram | None]]:
-    """Return the quantiles of each sample, and its histogram; None of an empty one.
+    """Return the quantiles of each sample, and its histogram; None for an empty one.
 
-    Every bin holds its lower edge, the last one both. Bins around equal elements are one unit wide altogether, or twice
-    their magnitude where that is more.
+    Every bin includes its lower edge, the last one both edges. If all elements are equal, the bins span one unit, or twice the
+    magnitude if that is more.
 
     Args:
         samples: Finite elements in any order.
-        levels: Those of `quantiles_of`.
-        bins: Of equal width, from the smallest to the largest element.
+        levels: The argument `levels` of `quantiles_of`.
+        bins: Number of bins of equal width, from the smallest to the largest element.
     """
     laid = Segments.of(samples)
     ranks, share = _ranks(laid.sizes, levels)
@@ -75,7 +75,7 @@ def spread_of(
 
 
 def quantiles_of(samples: Sequence[Values], levels: Sequence[float]) -> list[list[float]]:
-    """Return the values at levels in percent of each sample, linear between neighbours; NaN of an empty one."""
+    """Return the values at levels in percent of each sample, linear between neighbours; NaN for an empty one."""
     laid = Segments.of(samples)
     ranks, share = _ranks(laid.sizes, levels)
     at, _ = select(laid, ranks, np.empty((laid.sizes.size, 0)))
@@ -83,7 +83,7 @@ def quantiles_of(samples: Sequence[Values], levels: Sequence[float]) -> list[lis
 
 
 def _ranks(sizes: Whole, levels: Sequence[float]) -> tuple[Whole, NDArray[np.float64]]:
-    """Return the ranks around each level, first those below it, shape (P, 2 levels), and how far it is from one to the next."""
+    """Return the ranks around each level, first those below it, shape (P, 2 levels), and the fraction between the two."""
     last = (sizes - 1)[:, None]
     place = last * (np.asarray(levels) / 100)
     below = np.floor(place).astype(np.intp)
@@ -99,22 +99,22 @@ def _between(at: Values, share: NDArray[np.float64]) -> list[list[float]]:
 
 
 def _of_each(samples: Sequence[Values], of_samples: Iterable[T], nothing: T) -> list[T]:
-    """Return what was found of the samples that are not empty, and `nothing` of the others."""
+    """Return the results of the samples that are not empty, and `nothing` for the others."""
     results = iter(of_samples)
     return [next(results) if sample.size else nothing for sample in samples]
 
 
-# Elements of many samples by their rank, and how many lie below edges, without sorting the samples: the elements of each are
-# dealt into buckets that follow one another, and only the buckets that hold what is asked for are sorted.
+# Order statistics of many samples, and counts below edges, without sorting the samples: elements are partitioned into consecutive
+# buckets, and only the buckets that contain a requested rank or edge are sorted.
 class Segments(Struct, frozen=True):
-    """P samples end to end, none of them empty.
+    """P concatenated samples, none of them empty.
 
     Attributes:
         values: All elements, finite and in any order.
-        sizes: How many there are of each sample, shape (P,).
-        starts: Where those of each begin.
-        low: The smallest of each.
-        high: The largest of each.
+        sizes: Number of elements of each sample, shape (P,).
+        starts: Index of each sample's first element.
+        low: Smallest element of each.
+        high: Largest element of each.
     """
 
     values: Values
@@ -125,14 +125,14 @@ class Segments(Struct, frozen=True):
 
     @classmethod
     def of(cls, samples: Sequence[Values]) -> "Segments":
-        """Lay out the samples that are not empty."""
+        """Concatenate the samples that are not empty."""
         full = [sample for sample in samples if sample.size]
         values, sizes = np.concatenate([NOTHING, *full]), np.array([sample.size for sample in full], np.intp)
         starts = sizes.cumsum() - sizes
         return cls(values, sizes, starts, np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts))
 
     def together(self, max_elements: int = MAX_ELEMENTS_TOGETHER) -> Iterator[slice]:
-        """Yield which samples are dealt together."""
+        """Yield slices of samples that are partitioned together."""
         ends, first = [0, *self.sizes.cumsum().tolist()], 0
         while first < self.sizes.size:
             last = max(first + 1, bisect_right(ends, ends[first] + max_elements) - 1)
@@ -141,7 +141,7 @@ class Segments(Struct, frozen=True):
 
 
 class Partition(Struct, frozen=True):
-    """Elements of some samples and the bucket of each, counted from the first of those in `stretch`."""
+    """Elements of some samples and the bucket of each, counted from the first sample of `stretch`."""
 
     values: Values
     buckets: NDArray[np.uint16]
@@ -149,13 +149,14 @@ class Partition(Struct, frozen=True):
 
 
 class Buckets(Struct, frozen=True):
-    """Buckets of equal width between the ends of each sample, those of all samples in a row.
+    """Buckets of equal width between the extremes of each sample, concatenated for all samples.
 
     Attributes:
-        base: Where those of each sample begin, shape (P,).
-        scale: How many there are to a unit; 0 where all elements are in one, as they are equal or too far apart for the type.
-        first: The first bucket of each.
-        number: How many there are of each.
+        base: Lower end of each sample's buckets, shape (P,).
+        scale: Number of buckets per unit; 0 if all elements are in one bucket, because they are equal or too far apart for the
+            dtype.
+        first: First bucket of each sample.
+        number: Number of buckets of each sample.
     """
 
     base: Values
@@ -175,7 +176,7 @@ class Buckets(Struct, frozen=True):
         return cls(base, scale, number.cumsum() - number, number)
 
     def deal(self, laid: Segments) -> Iterator[Partition]:
-        """Deal the elements of all samples."""
+        """Partition the elements of all samples."""
         for rows in laid.together():
             sizes, start = laid.sizes[rows], laid.starts[rows.start]
             first, number = self.first[rows], self.number[rows].sum()
@@ -185,15 +186,15 @@ class Buckets(Struct, frozen=True):
             yield Partition(values, buckets, slice(first[0], first[0] + number))
 
     def of(self, edges: Values, laid: Segments) -> Whole:
-        """Return the bucket of each edge, shape (P, E): elements in an earlier one lie below it, in a later one they do not."""
+        """Return the bucket of each edge, shape (P, E): elements in earlier buckets are below it, those in later ones are not."""
         inside = np.fmin(np.fmax(edges, laid.low[:, None]), laid.high[:, None])
         return _into_buckets(inside, self.base[:, None], self.scale[:, None]) + self.first[:, None]
 
 
 def _into_buckets(values: Values, base: Values, scale: Values) -> NDArray[np.uint16]:
-    """Return the bucket of each value among those of its sample.
+    """Return the bucket of each value within its sample.
 
-    Neither subtracting nor multiplying turns the order of two elements round, however the results are rounded.
+    Neither subtraction nor multiplication reverses the order of two elements, however the results are rounded.
     """
     buckets = values - base
     buckets *= scale
@@ -201,12 +202,12 @@ def _into_buckets(values: Values, base: Values, scale: Values) -> NDArray[np.uin
 
 
 def select(laid: Segments, ranks: Whole, edges: NDArray[np.float64]) -> tuple[Values, Whole]:
-    """Return the elements of each sample that would stand at its ranks in order, and how many lie below each of its edges.
+    """Return the elements at given ranks of each sorted sample, and how many are below each edge.
 
     Args:
         laid: The samples.
-        ranks: From 0, shape (P, R).
-        edges: Of any size, shape (P, E).
+        ranks: Ranks from 0, shape (P, R).
+        edges: Edges of any value, shape (P, E).
     """
     narrow, places = _in_type_of(laid.values, edges), laid.starts[:, None] + ranks
     if laid.sizes.max(initial=0) <= MAX_SORTED_ELEMENTS:
@@ -227,12 +228,12 @@ def select(laid: Segments, ranks: Whole, edges: NDArray[np.float64]) -> tuple[Va
 
 
 def _order(values: Values, starts: Whole, edges: Values) -> Whole:
-    """Sort the stretches of an array that begin at `starts`; return how many elements, from the array's start, lie below edges.
+    """Sort the segments of an array that begin at `starts`; return the number of elements of the array before each edge.
 
     Args:
         values: The array, changed in place.
-        starts: The first of them is 0, shape (P,).
-        edges: Of each stretch, shape (P, E).
+        starts: Start of each segment, the first one 0, shape (P,).
+        edges: Edges of each segment, shape (P, E).
     """
     below = np.empty(edges.shape, np.intp)
     for row, (start, end) in enumerate(pairwise([*starts.tolist(), values.size])):
@@ -243,9 +244,9 @@ def _order(values: Values, starts: Whole, edges: Values) -> Whole:
 
 
 def _in_type_of(values: Values, edges: NDArray[np.float64]) -> Values:
-    """Return edges in the type of the elements, the next larger number where that has not the edge itself.
+    """Return edges in the dtype of the elements, rounded up if the dtype cannot represent them.
 
-    An element is below one just where it is below the other; turning all elements to the type of the edges takes longer.
+    An element is below the rounded edge exactly if it is below the edge; converting all elements instead would take longer.
     """
     if values.dtype != np.float32:
         return edges

@@ -1,4 +1,4 @@
-"""The statistics of one weight or gradient tensor, its grid and its spectral norm; and of the norms of all gradients together."""
+"""Statistics of one weight or gradient tensor, its grid and spectral norm; and of the norms of all gradients."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -42,11 +42,11 @@ def weight_stats(
     """Return the statistics of one weight tensor; mean, spread and extremes are those of its finite elements.
 
     Args:
-        tensor: The weights, of any shape and type.
-        measured: What a sweep over many tensors told of this one; None: it is measured now.
-        grid: How to write its sampled elements; None leaves them out.
-        cells: Those, where `sampled_cells` has found them among many tensors.
-        spectral: Its largest singular value, where that was measured.
+        tensor: The weights, of any shape and dtype.
+        measured: Result of a sweep over many tensors; None: it is measured now.
+        grid: Encoding of its sampled elements; None leaves them out.
+        cells: The sampled elements, if `sampled_cells` was called for many tensors.
+        spectral: Its largest singular value, if measured.
         exact: Whether to hash its bytes.
     """
     measured = measured or measure([tensor])[0]
@@ -79,11 +79,11 @@ def gradient_stats(
 
     Args:
         gradient: The gradient as it is in memory, dense or sparse.
-        measured: What a sweep over many gradients told of this one; None: it is measured now.
-        grid: How to write its sampled elements; None leaves them out.
-        cells: Those, as they are in memory, where `sampled_cells` has found them among many tensors.
-        scale: Loss scale that still lies on it.
-        exact: Whether to hash its bytes, those in memory.
+        measured: Result of a sweep over many gradients; None: it is measured now.
+        grid: Encoding of its sampled elements; None leaves them out.
+        cells: The sampled elements, still scaled, if `sampled_cells` was called for many tensors.
+        scale: Loss scale that it still contains.
+        exact: Whether to hash its bytes as they are in memory.
     """
     measured = measured or measure([gradient], scale=scale)[0]
     moments = measured.moments
@@ -109,13 +109,13 @@ def gradient_stats(
 
 
 def total_norm(norms: Sequence[float]) -> float:
-    """Return the norm of all tensors together, sqrt(sum of squares) (M9): NaN where one is NaN."""
+    """Return the norm of all tensors together, sqrt(sum of squares) (M9); NaN if one is NaN."""
     total = math.hypot(*norms)
     return total if total < math.inf else sum(norms)
 
 
 def top_share(norms: Sequence[float]) -> float | None:
-    """Return the largest tensor's share of the squared norm, 0 to 1; None where there is none to share."""
+    """Return the largest tensor's share of the squared norm, 0 to 1; None if the norm is 0 or unknown."""
     squares = [norm * norm for norm in norms]
     total = math.fsum(squares) if all(map(math.isfinite, squares)) else math.nan
     return max(squares) / total if total > 0 else None
@@ -125,7 +125,7 @@ def top_share(norms: Sequence[float]) -> float | None:
 def matrix_grid(
     array: Array, encoding: Literal["nested", "q8"] | None, *, cells: Cells | None = None, scale: float = 1.0
 ) -> Grid | UnsetType:
-    """Return the sampled elements of a matrix divided by `scale`, 32 by 32 at most; none of an array that is no matrix."""
+    """Return the sampled elements of a matrix divided by `scale`, 32 by 32 at most; none if the array is no matrix."""
     if encoding is None:
         return UNSET
     cells = sampled_cells({"": array}).get("") if cells is None else cells
@@ -133,9 +133,9 @@ def matrix_grid(
 
 
 def sampled_cells(arrays: Mapping[str, Array]) -> dict[str, Cells]:
-    """Return the elements of a grid of each array in float64, those of all arrays on an accelerator with one transfer.
+    """Return the grid elements of each array in float64; all arrays on an accelerator take one transfer.
 
-    An array of more than two dimensions is seen as a matrix (first, all others); one of fewer has no grid.
+    An array of more than two dimensions is treated as a matrix (first, all others); one with fewer has no grid.
     """
     places = {name: array for name, array in arrays.items() if array.ndim > 1 and math.prod(array.shape)}
     cells = all_to_numpy([_cells(dense_as_numpy(array)) for array in places.values()])
@@ -156,11 +156,11 @@ def _indices_there(size: int, device: Any) -> Array:
     return to_device(sample_indices(size), device)
 
 
-# The largest singular value of chosen weights, each found from where it was found last.
+# The largest singular values of chosen weights, each search starting from the last direction.
 class SpectralNorms:
-    """Measures weights whose names fit a pattern, and keeps the direction of each.
+    """Measures weights whose names match a pattern, and keeps the direction of each.
 
-    An update turns a direction a little, so that a few rounds find it again where the first time needs dozens.
+    An update turns a direction only a little, so a few rounds find it again; the first search needs dozens.
 
     Args:
         patterns: Glob patterns of names.
@@ -171,7 +171,7 @@ class SpectralNorms:
         self._directions: dict[str, Array] = {}
 
     def measure(self, tensors: Mapping[str, Array]) -> dict[str, float]:
-        """Return the largest singular value of every chosen matrix, NaN of one that is not finite."""
+        """Return the largest singular value of every chosen matrix; NaN for one that is not finite."""
         norms = {}
         for name, tensor in tensors.items():
             if tensor.ndim >= 2 and math.prod(tensor.shape) and any(fnmatchcase(name, pattern) for pattern in self._patterns):
@@ -186,15 +186,15 @@ def spectral_norm(
 
     $$v \leftarrow \frac{W^\top W v}{\lVert W^\top W v\rVert}, \qquad \sigma_1 \approx \lVert W v\rVert$$
 
-    It rises towards the truth, and stops where a round adds less than `tolerance` of it. No random number is drawn. A
-    tensor of more dimensions is seen as (first, all others); one that is not finite has NaN, and no direction.
+    The estimate rises towards the true value, and stops when a round adds less than the share `tolerance`. No random number is
+    drawn. A tensor of more dimensions is treated as (first, all others). One that is not finite has NaN, and no direction.
 
     Args:
         tensor: The matrix.
-        start: The direction found before.
-        rounds: Most rounds.
-        tolerance: Relative growth in a round that is worth no further one.
-        mixed: Part of every other direction in the start: the largest one may have become another.
+        start: The direction of the last search.
+        rounds: Maximum number of rounds.
+        tolerance: Relative growth of a round below which the search stops.
+        mixed: Share of every other direction in the start vector: the largest direction may have changed.
     """
     lib, matrix = library(tensor), _real_matrix(tensor)
     if not bool(lib.isfinite(matrix).all()):
@@ -213,7 +213,7 @@ def spectral_norm(
 
 
 def _real_matrix(tensor: Array) -> Array:
-    """Return a tensor as a matrix (first, all others) in float64; of a complex one A + iB, [[A, -B], [B, A]]: as large."""
+    """Return a tensor as a float64 matrix (first, all others); a complex A + iB becomes [[A, -B], [B, A]], of equal norm."""
     values = to_float64(dense(tensor))
     if values.ndim == tensor.ndim:
         return values.reshape(tensor.shape[0], -1)
