@@ -1,6 +1,6 @@
 """Verdicts on three sets of public logs, each chosen by a person who had not read the rules; any finding above a note counts.
 
-    python benchmarks/public_logs.py --logs FOLDER [--write]
+    python benchmarks/public_logs.py --logs FOLDER [--set NAME] [--write]
 
 `public_logs.json` names each log: set, repository, commit, path, licence, checksum, and its truth, read beforehand: healthy, an
 incident, or unclear. FOLDER holds each as SET/ID/NAME, as its repository has it at that commit. The truth of these sets is less
@@ -69,16 +69,25 @@ def main(words: Sequence[str] | None = None) -> None:
     """Judge all logs, print the table, and write it if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--logs", type=Path, required=True, help="folder of the logs")
+    parser.add_argument("--set", help="judge this set alone")
     parser.add_argument("--write", action="store_true", help=f"write the table to {PAGE.relative_to(ROOT)}")
     args = parser.parse_args(words)
-    logs = convert(json.loads(INDEX.read_text(encoding="utf-8")), list[PublicLog])
+    logs = [log for log in convert(json.loads(INDEX.read_text(encoding="utf-8")), list[PublicLog]) if args.set in (None, log.set)]
     verdicts = {log.id: judged(path_of(log, args.logs)) for log in track(logs, "judging")}
-    table = [*HEAD, *rows(logs, verdicts)]
-    print("\n".join(table))
+    judged_rows = [*rows(logs, verdicts)]
+    print("\n".join([*HEAD, *judged_rows]))
     if args.write:
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-        lines = [BEGIN, "", *table, "", END]
-        PAGE.write_text(before + "\n".join(lines) + rest.partition(END)[2], encoding="utf-8")
+        old, _, after = rest.partition(END)
+        names = {name_of_set(row) for row in judged_rows}
+        kept = [row for row in old.splitlines() if row.startswith("|") and row not in HEAD and name_of_set(row) not in names]
+        lines = [BEGIN, "", *HEAD, *kept, *judged_rows, "", END]
+        PAGE.write_text(before + "\n".join(lines) + after, encoding="utf-8")
+
+
+def name_of_set(row: str) -> str:
+    """Return the first cell of a row of the table."""
+    return row.split("|")[1].strip()
 
 
 if __name__ == "__main__":
