@@ -1,4 +1,4 @@
-"""Verdicts on three sets of public logs, each chosen by a person who had not read the rules; any finding above a note counts.
+"""Verdicts on four sets of public logs, each chosen by a person who had not read the rules; any finding above a note counts.
 
     python benchmarks/public_logs.py --logs FOLDER [--set NAME] [--write]
 
