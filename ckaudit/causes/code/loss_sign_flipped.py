@@ -34,7 +34,7 @@ from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.rules.weights.weights_grow import weights_grow
 from ckaudit.run.medians import median
-from ckaudit.run.robust import typical_move
+from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise, typical_move
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.tensors import loss_vocabulary
 
@@ -44,6 +44,9 @@ MADE_BY_WRONG_SIGN = (impossible_value, initial_loss_off, loss_below_floor, loss
 
 MAX_CLIMB = 1000.0
 """How many times its first a loss may climb to and still tell a wrong sign: steps that overshoot multiply a loss without end."""
+
+MAX_ERRORS = 2.0
+"""Standard errors of their medians by which a part of a climb may lie below the part before."""
 
 
 @cause(
@@ -187,7 +190,7 @@ def _climbs_throughout(train: Series, rate: Series | None, *, used_up: float = 0
 def _climbs(
     steps: Floats, losses: Floats, used: Floats | None, *, parts: int = 9, pace: float = 0.5, max_chance: float = 0.01
 ) -> bool:
-    """Tell whether every part of a loss lies above the one before, from the second on, and the climb does not come to rest.
+    """Tell whether no part of a loss lies below the one before, from the second on, and the climb does not come to rest.
 
     With fewer than three points a part, the first point must be the lowest, and the rise at most `max_chance` likely by chance
     (Mann-Kendall). A loss that runs away does not count: it is a descent whose steps are too long. Where the rate is not known,
@@ -198,8 +201,10 @@ def _climbs(
         rises = len(losses) > 2 and trend.slope > 0 and trend.p < max_chance and losses[0] == losses.min()
         return rises and not _runs_away(losses) and (used is None or _goes_on(losses, used, 3, pace))
     levels = [median(part) for part in np.array_split(losses, parts)]
-    climbs = all(later > earlier for earlier, later in pairwise(levels[1:]))
-    return climbs and levels[-1] > levels[0] and _goes_on(losses, np.ones(len(losses)) if used is None else used, parts, pace)
+    scatter = MAX_ERRORS * MEDIAN_STANDARD_ERROR_FACTOR * difference_noise(losses) / math.sqrt(len(losses) / parts)
+    never_falls = all(later > earlier - scatter for earlier, later in pairwise(levels[1:]))
+    climbs = never_falls and levels[-1] - levels[0] > parts * scatter / 2
+    return climbs and _goes_on(losses, np.ones(len(losses)) if used is None else used, parts, pace)
 
 
 def _goes_on(losses: Floats, used: Floats, parts: int, pace: float) -> bool:
