@@ -143,7 +143,7 @@ def test_the_page_on_object_storage_says_what_is_done(s3, tiny, train):  # noqa:
     given["recorder"].close()
     assert files(s3.folder / "runs" / "nano") == files(spool_of(s3.uri("runs/nano")).run)
     text = " ".join(page.split())
-    assert f"until nothing has gone up for {CLOSE_PATIENCE:g} seconds" in text
-    assert f"every {PAUSE:g} seconds what is new" in text
+    assert f"until nothing has been uploaded for {CLOSE_PATIENCE:g} seconds" in text
+    assert f"uploads what is new there every {PAUSE:g} seconds" in text
     assert f"a log beyond {log_segments.SEGMENT_BYTES // 2**20} MB" in text
-    assert f"They keep to {DEFAULT_GB:g} GB together" in text
+    assert f"Together they keep to {DEFAULT_GB:g} GB" in text

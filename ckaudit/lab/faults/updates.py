@@ -111,7 +111,7 @@ class ZeroProj(Change):
     place=("blocks.1*", "block.1", "layer.1*"),
 )
 class FrozenLayer(Change):
-    """The parameters of block 1 have `requires_grad` off, as if left over from a fine-tuning script.
+    """The parameters of block 1 are frozen, as if left over from a fine-tuning script.
 
     They have no gradient and never move, while the loss looks healthy.
 
@@ -125,7 +125,7 @@ class FrozenLayer(Change):
 
 @fault("frozen_positions", group="code", truth="frozen_by_mistake", symptoms=("frozen_parameter",), place=("positions*",))
 class FrozenPositions(Change):
-    """The position table has `requires_grad` off: it keeps its initial values, as once in the training of OPT-175B.
+    """The position table is frozen: it keeps its initial values, as once in the training of OPT-175B.
 
     One small tensor has no gradient and never moves; the model makes do with random positions.
 

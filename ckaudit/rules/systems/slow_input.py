@@ -36,10 +36,12 @@ def slow_input(
     ## Why it matters
     Accelerators stand idle for as long; more workers or a faster store cost less than idle accelerators.
     ## False alarms
-    A model whose step takes a few milliseconds spends half of it in the loop around it: that is not the loader, and `min_seconds`
-    hides it. A wait that has passed is a note where all of them together are less than 5 % of the points. A policy plays its
-    episodes before the update, and waits for no loader: it is not judged. In the lab's dev split small networks wait for 5 ms,
-    and 200 ms for a slow loader.
+    Some waits are short, or are none for data:
+
+    - A model whose step takes a few milliseconds spends half of it in the loop around it. That is not the loader, and
+      `min_seconds` hides it. In the lab's dev split small networks wait for 5 ms, and 200 ms for a slow loader.
+    - A wait that has passed is a note where all waits together are less than 5 % of the points.
+    - A policy plays its episodes before the update, and waits for no loader: it is not judged.
     """
     if is_reinforcement_learning(facts):
         yield Skip("not_applicable", "a policy plays before each update, and waits for no loader")
