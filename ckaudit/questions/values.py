@@ -9,7 +9,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Finding
-from ckaudit.rules.loss.loss_not_falling import EARLY_PLATEAU, may_plateau
+from ckaudit.rules.loss.loss_not_falling import EARLY_PLATEAU, held_out_falls, may_plateau
 from ckaudit.run.falls import fall_between_thirds
 from ckaudit.run.medians import median, medians_of_parts, medians_of_three, thirds_of_steps
 from ckaudit.run.rises import end_level
@@ -85,13 +85,13 @@ def why_no_fall(
         min_fall_share: Share of the level that counts as a fall: a noise that would hide half of it excuses the curve.
         facts: What run.json says: a model of tokens may rest in its first steps.
         moved: How far its weights have come.
-        val: The held-out loss, whose steps tell how far the run went.
+        val: The held-out loss, which shows what noise hides, and whose steps show how far the run went.
     """
     fall = fall_between_thirds(values)
     if not fall.is_none:
         return None
-    if val is not None and len(val.steps) and val.steps[-1] > 2 * steps[-1]:
-        return f"it was logged up to step {steps[-1]} only, of {val.steps[-1]}"
+    if val is not None and (why := _why_by_evaluations(steps, val)):
+        return why
     if begins_at_zero(values) or not values.any():
         return "it begins at zero, as that of a policy, and nobody knows what less of it is worth"
     if not begins_with_its_run(steps):
@@ -99,6 +99,13 @@ def why_no_fall(
     if fall.error > 0.5 * min_fall_share * abs(fall.last):
         return f"its noise, {fall.error:.2g}, would hide a fall of {min_fall_share:.0%}"
     return EARLY_PLATEAU if may_plateau(steps, facts, moved) else ""
+
+
+def _why_by_evaluations(steps: Steps, val: Series) -> str:
+    """Return what evaluations say of a training loss that does not fall; empty: nothing."""
+    if len(val.steps) and val.steps[-1] > 2 * steps[-1]:
+        return f"it was logged up to step {steps[-1]} only, of {val.steps[-1]}"
+    return "the held-out loss falls, which its noise hides" if held_out_falls(val) else ""
 
 
 def ratio_to_lowest_before(curve: CurvePoints) -> CurvePoints:

@@ -173,7 +173,7 @@ def loss_not_falling(
     level = median(values[-max(10, int(tail_share * len(values))) :])
     has_ended = 0 < ABOVE_FREQUENCIES * guess < level and has_taken_all_steps(steps, facts)
     early = EARLY_PLATEAU if may_plateau(steps, facts, moved) and not has_ended else ""
-    learnt, is_learning = _falls(val), _is_still_falling(val, values)
+    learnt, is_learning = held_out_falls(val), _is_still_falling(val, values)
     rests = not (is_learning and level < guess)
     first = len(values) if bound is None else _since(values, bound)
     is_above = bound is not None and bound < level <= max_bound_ratio * bound and first < len(values)
@@ -294,12 +294,18 @@ def _is_a_guess(values: Floats, facts: Manifest | None) -> bool:
     return loss_kind_of(facts) != "other" and GUESSES[0] - 2 * error < level < GUESSES[1] + 2 * error
 
 
-def _falls(val: Series | None) -> bool:
-    """Tell whether the held-out loss falls by more than its noise: then the model learns, whatever the training loss hides."""
+def held_out_falls(val: Series | None, *, min_fall: float = 0.005) -> bool:
+    """Tell whether the held-out loss falls: then something is learnt, whatever the training loss hides.
+
+    It falls by more than its noise, or from each evaluation to the next: on the same data it moves with the weights alone.
+    """
     if val is None or (known := val.finite_in(0)).sum() < MIN_POINTS:
         return False
-    fall = largest_fall(val.values[known, 0])
-    return fall.deviations > 3 and fall.first - fall.last > 0.005 * abs(fall.last)
+    losses = val.values[known, 0]
+    if (np.diff(losses) < 0).all() and losses[0] - losses[-1] > min_fall * abs(losses[-1]):
+        return True
+    fall = largest_fall(losses)
+    return fall.deviations > 3 and fall.first - fall.last > min_fall * abs(fall.last)
 
 
 def _is_still_falling(val: Series | None, train: Floats, *, min_evaluations: int = 5) -> bool:
