@@ -95,14 +95,7 @@ def score_stands(
         guess = next((words for kind, words in OF_A_GUESS.items() if kind.search(name)), None)
         if len(values) < min_evals or (guess is None and (_falls(val) or _falls(train))):
             continue
-        if RANKING.search(name):
-            stands = _stays_low(values - RANDOM_ORDER, max_ranking - RANDOM_ORDER, *NO_RISE_OF_EXPLAINED)
-        elif guess is not None:
-            is_above_guess = values[-max(3, len(values) // 3) :].min() > 0  # noise alone does so once in eight times, or less
-            stands = not is_above_guess and _stays_low(values, max_explained, *NO_RISE_OF_EXPLAINED)
-        else:
-            stands = _stays_low(accuracy_shares(values), max_accuracy, *NO_RISE_OF_ACCURACY)
-        if stands:
+        if _stands(name, values, max_accuracy, max_explained, max_ranking):
             yield Hit.at(
                 score.steps[rows],
                 "sev2",
@@ -112,6 +105,16 @@ def score_stands(
                 limit=float(values[0]),
                 worst=-1,
             )
+
+
+def _stands(name: str, values: Floats, max_accuracy: float, max_explained: float, max_ranking: float) -> bool:
+    """Tell whether a score stays where an untrained model has it."""
+    if RANKING.search(name):
+        return _stays_low(values - RANDOM_ORDER, max_ranking - RANDOM_ORDER, *NO_RISE_OF_EXPLAINED)
+    if EXPLAINED_VARIANCE.search(name):
+        is_above_guess = values[-max(3, len(values) // 3) :].min() > 0  # of noise alone one in eight, or fewer
+        return not is_above_guess and _stays_low(values, max_explained, *NO_RISE_OF_EXPLAINED)
+    return _stays_low(accuracy_shares(values), max_accuracy, *NO_RISE_OF_ACCURACY)
 
 
 def _of_classes_never_right(score: Series, min_evals: int, *, min_of_others: float = 0.1) -> Iterator[Hit]:
