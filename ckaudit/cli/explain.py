@@ -19,7 +19,7 @@ Examples:
 \b
 Exit codes:
   0  explained
-  2  a name is not known; the others are explained
+  2  a name is unknown; the others are explained
 """
 
 

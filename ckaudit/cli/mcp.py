@@ -17,10 +17,10 @@ Examples:
   ckaudit mcp runs
   ckaudit mcp runs /data/finetuning --no-config
 \b
-A client starts it, as in {"mcpServers": {"ckaudit": {"command": "ckaudit",
-"args": ["mcp", "/home/me/runs"]}}}; docs/agents.md has more. It reads below
-the folders named and nowhere else, follows the policy of the folder where it
-is started, and writes nothing. It needs the extra mcp.
+A client starts the server: {"mcpServers": {"ckaudit": {"command": "ckaudit",
+"args": ["mcp", "/home/me/runs"]}}}; docs/agents.md has more. It reads only
+below the named folders, follows the policy of the folder where it is started,
+and writes nothing. It needs the extra mcp.
 \b
 Exit codes:
   0  the client closed the connection
