@@ -23,8 +23,8 @@ Examples:
   ckaudit gate runs/canary --against good/1 -f github
 \b
 With two or more good runs, noise is their spread; with one, its own scatter.
-[gate] in ckaudit.toml sets which questions count and how much worse the canary
-may be: docs/gate.md.
+[gate] in ckaudit.toml sets which questions count, and how much worse the
+canary may be: docs/gate.md.
 \b
 Exit codes:
   0  passed

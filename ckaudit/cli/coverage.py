@@ -61,8 +61,8 @@ def command(
 ) -> int:
     """Show which metrics a run recorded, which it lacks, which checks need them, and how to record them.
 
-    What is missing stands below the line that records it: what most checks wait for first, then musts, shoulds and nices,
-    among equals the cheaper line.
+    Missing metrics are listed below the line of code that records them: first those that most checks need, then musts,
+    shoulds and nices; of equal lines, the cheaper one first.
     """
     checked_choice(format, TOLD_FORMATS, "format")
     for word, choices, what in ((scale, SCALES, "scale"), (stage, STAGES, "stage")):

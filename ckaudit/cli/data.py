@@ -24,7 +24,7 @@ Examples:
 \b
 These columns of JSON lines and Parquet are read:
   text (content)            the document
-  source                    its source
+  source                    its origin
   tokens (n_tokens, token_count, input_ids)   their number, or the tokens
   n_pad, attention_mask     padding
   toxicity (score)          0 to 1

@@ -71,7 +71,7 @@ Onset = Annotated[
 Strength = Annotated[str, typer.Option("--strength", metavar="X", help="Strength of the faults, 0 to 1.")]
 Seed = Annotated[str, typer.Option("--seed", metavar="N", help="Random seed of the faults; the program keeps its own.")]
 Jobs = Annotated[str, typer.Option("--jobs", "-j", metavar="N", help="Parallel trainings.")]
-Wait = Annotated[str, typer.Option("--wait", metavar="SECONDS", help="Time limit for creating a Recorder.")]
+Wait = Annotated[str, typer.Option("--wait", metavar="SECONDS", help="Time for a program to create its Recorder.")]
 Keep = Annotated[
     str, typer.Option("--keep", metavar="DIR", help="Keep run folders and output of the trainings in DIR.", show_default=False)
 ]

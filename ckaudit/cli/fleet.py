@@ -45,7 +45,7 @@ is not read again. `fleet query` queries these tables with SQL.
 \b
 Exit codes:
   0  no run has a finding at or above --fail-on
-  1  a run has one; an unreadable run among others counts as sev1
+  1  a run has such a finding; an unreadable run among others counts as sev1
   2  no run could be read, the audit of a run failed or took too long, or no
      vital check of a run could judge; or --require vital, and a vital check
      of a run could not judge

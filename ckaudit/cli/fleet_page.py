@@ -22,7 +22,10 @@ Html = Annotated[
 Reports = Annotated[
     str,
     typer.Option(
-        "--reports", metavar="DIR", help="With --html: write the report of each unhealthy run to DIR, linked.", show_default=False
+        "--reports",
+        metavar="DIR",
+        help="With --html: write a report of each unhealthy run to DIR and link to it.",
+        show_default=False,
     ),
 ]
 UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)

@@ -18,7 +18,7 @@ EPILOG = """
 \b
 Examples:
   ckaudit push                                  all pending uploads
-  ckaudit push s3://bucket/runs/nano            pending uploads to this address
+  ckaudit push s3://bucket/runs/nano            uploads to this address
   ckaudit push runs/nano --to s3://bucket/runs/nano
   ckaudit push --list
 \b

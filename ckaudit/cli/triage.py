@@ -83,7 +83,7 @@ Since = Annotated[
     typer.Option(
         "--since",
         metavar="STEP",
-        help="With --benchmark-drop: step of the drop. Default: the largest fall of a recorded score.",
+        help="With --benchmark-drop: first step of the drop. Default: the largest fall of a recorded score.",
         show_default=False,
     ),
 ]

@@ -37,13 +37,14 @@ Examples:
   python train.py & ckaudit watch runs/nano --wait 600 --until sev0 || kill $!
 \b
 A finding is reported once, and again if it becomes more severe. --exec runs
-its command without a shell for each finding, stall or missing rank: the event
-as JSON (ck.watch.v1) on its input, the main parts in CKAUDIT_RUN, CKAUDIT_STEP,
-CKAUDIT_SEVERITY, CKAUDIT_CODE, CKAUDIT_WHERE, CKAUDIT_CAUSE, CKAUDIT_MESSAGE.
+its command without a shell for each finding, stall or missing rank. The input
+of the command is the event as JSON (ck.watch.v1); the main parts are in
+CKAUDIT_RUN, CKAUDIT_STEP, CKAUDIT_SEVERITY, CKAUDIT_CODE, CKAUDIT_WHERE,
+CKAUDIT_CAUSE, CKAUDIT_MESSAGE.
 With --until, --exec and --webhook get only events of that severity or above.
 \b
-A quoted pattern or an address stands for all runs there, future ones too: they
-are listed every 30 s, and new or changed runs are judged.
+A quoted pattern or an address stands for all runs there, also future ones:
+they are listed every 30 s, and new or changed runs are judged.
 \b
 Exit codes:
   0    all runs ended, and no finding was as severe as --until

@@ -29,7 +29,7 @@ Examples:
 Every scoring of the test split adds a line to docs/benchmark-history.csv, if
 there is a folder docs: the number of scorings belongs to the result. For
 wild-dev and wild-test, the command also prints how many steps before the loss
-a slow fault is reported, by fault and by code with --verbose.
+shows a slow fault the audit reports it, by fault and by code with --verbose.
 \b
 Exit codes:
   0  scored
@@ -73,7 +73,7 @@ def command(
 ) -> int:
     """Audit every recording, compare the verdicts with the labels, and print how often they are right.
 
-    Nothing is trained, unless with --fresh: what was not recorded by ckaudit lab record is named and not scored.
+    Nothing is trained without --fresh: recordings that ckaudit lab record has not made are listed and not scored.
     """
     checked_choice(format, FEW_FORMATS, "format")
     check_folder(output)
