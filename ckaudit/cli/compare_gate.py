@@ -22,21 +22,20 @@ Examples:
   ckaudit gate runs/canary --against good/1 --against good/2
   ckaudit gate runs/canary --against good/1 -f github
 \b
-Of two good runs or more the spread is what noise explains; of one, its own
-scatter. What counts, and what may be worse by how much, stands in ckaudit.toml
-under [gate]: docs/gate.md.
+With two or more good runs, noise is their spread; with one, its own scatter.
+[gate] in ckaudit.toml sets which questions count, and how much worse the
+canary may be: docs/gate.md.
 \b
 Exit codes:
   0  passed
   1  failed
-  2  incomparable, or not to be read; or --require vital and a vital check
+  2  incomparable, or unreadable; or --require vital and a vital check
      of the canary could not judge
 """
 
-Canary = Annotated[str, typer.Argument(metavar="CANARY", help="The run to be judged.", show_default=False)]
+Canary = Annotated[str, typer.Argument(metavar="CANARY", help="The run to judge.", show_default=False)]
 Against = Annotated[
-    list[str] | None,
-    typer.Option("--against", metavar="GOOD", help="A run that is known to be good; may be repeated.", show_default=False),
+    list[str] | None, typer.Option("--against", metavar="GOOD", help="A known good run; may be repeated.", show_default=False)
 ]
 More = Annotated[
     list[str] | None, typer.Argument(metavar="[GOOD ...]", help="Further good runs, after --against.", show_default=False)
@@ -58,7 +57,7 @@ def command(
     verbose: Verbose = False,
     map: Map = None,  # noqa: A002  what the option is called
 ) -> int:
-    """Hold a canary against good runs: pass, fail, or incomparable."""
+    """Compare a canary with good runs: pass, fail, or incomparable."""
     from ckaudit.cli.deliver import write_output
     from ckaudit.cli.policy_options import read_acceptance
 

@@ -40,7 +40,7 @@ Histogram = Annotated[
     typer.Option(
         "--histogram",
         metavar="HOW",
-        help="Histogram bins as a range, where they are equally wide, or as edges.",
+        help="Histogram bins as a range, if they have equal width, or as edges.",
         show_default=False,
         autocompletion=lambda: list(HISTOGRAMS),
     ),
@@ -50,7 +50,7 @@ Digits = Annotated[
     typer.Option(
         "--digits",
         metavar="N",
-        help="Significant digits of nested grids, edges and percentiles; without it, all.",
+        help="Significant digits of nested grids, edges and percentiles. Default: all.",
         show_default=False,
     ),
 ]
@@ -64,8 +64,8 @@ Suffix = Annotated[
         autocompletion=lambda: list(SUFFIXES),
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace files that are there.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing files.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress and summary.")]
 
 
 def command(
@@ -79,7 +79,7 @@ def command(
     force: Force = False,
     quiet: Quiet = False,
 ) -> int:
-    """Write checkpoints in another encoding; what no option names, and every field that is not known, stays as it is."""
+    """Write checkpoints in another encoding; data that no option names and unknown fields are kept as they are."""
     chosen = _choices(grids, histogram, digits, suffix)
     if not output:
         raise UsageError("there is no folder to write to", hint="name one: -o DIR")

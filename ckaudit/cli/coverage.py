@@ -24,9 +24,9 @@ steps, late from four fifths of them, or once the learning rate is below half
 its peak.
 \b
 Exit codes:
-  0  said
-  1  with --strict: something that a run like this must record is missing;
-     standard error names it
+  0  printed
+  1  with --strict: data that such a run must record is missing; standard
+     error names it
   2  could not audit
 """
 SCALES, STAGES = ("nano", "medium", "large"), ("early", "steady", "late")
@@ -44,7 +44,7 @@ Stage = Annotated[
         "--stage", metavar="STAGE", help="early, steady or late.", show_default=False, autocompletion=lambda: list(STAGES)
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 where a must is missing.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit with 1 if required data is missing.")]
 Format = Annotated[str, format_option(TOLD_FORMATS)]
 
 
@@ -59,10 +59,10 @@ def command(
     strict: Strict = False,
     verbose: Verbose = False,
 ) -> int:
-    """Say which metrics a run recorded, which it should have, which checks wait for them, and how to record them.
+    """Show which metrics a run recorded, which it lacks, which checks need them, and how to record them.
 
-    What is missing stands below the line that records it: what most checks wait for first, then musts, shoulds and nices,
-    among equals the cheaper line.
+    Missing metrics are listed below the line of code that records them: first those that most checks need, then musts,
+    shoulds and nices; of equal lines, the cheaper one first.
     """
     checked_choice(format, TOLD_FORMATS, "format")
     for word, choices, what in ((scale, SCALES, "scale"), (stage, STAGES, "stage")):

@@ -22,18 +22,18 @@ Examples:
   ckaudit data today.jsonl --reference old.jsonl --into runs/nano --step 500
   ckaudit data dump.parquet --map text=body --map source=meta.source
 \b
-Columns of JSON lines and Parquet, where they have these names:
+These columns of JSON lines and Parquet are read:
   text (content)            the document
-  source                    where it came from
-  tokens (n_tokens, token_count, input_ids)   how many, or which
+  source                    its origin
+  tokens (n_tokens, token_count, input_ids)   their number, or the tokens
   n_pad, attention_mask     padding
   toxicity (score)          0 to 1
   reject (filter)           the rule or rules that rejected it, or true;
                             a document without it was kept
 \b
 Near duplicates share 0.8 or more of their runs of five words (Jaccard index).
-Personal data is what patterns find. Addresses that standards reserve, such as
-example.com, and no-reply mailboxes are nobody's, and not counted.
+Patterns find personal data. Addresses that standards reserve, such as
+example.com, and no-reply mailboxes are not counted.
 \b
 Exit codes:
   0  measured
@@ -47,7 +47,7 @@ Samples = Annotated[
 ]
 Validation = Annotated[
     list[str] | None,
-    typer.Option("--validation", metavar="PATH", help="Held-out texts: are they in the sample?", show_default=False),
+    typer.Option("--validation", metavar="PATH", help="Held-out texts to look for in the sample.", show_default=False),
 ]
 Reference = Annotated[
     list[str] | None, typer.Option("--reference", metavar="PATH", help="An earlier sample to compare with.", show_default=False)
@@ -55,7 +55,7 @@ Reference = Annotated[
 Tokenizer = Annotated[
     str, typer.Option("--tokenizer", metavar="FILE", help="A tokenizer.json that counts tokens of texts.", show_default=False)
 ]
-PadId = Annotated[str, typer.Option("--pad-id", metavar="N", help="The number of the token that pads.", show_default=False)]
+PadId = Annotated[str, typer.Option("--pad-id", metavar="N", help="Number of the padding token.", show_default=False)]
 Split = Annotated[
     str,
     typer.Option(

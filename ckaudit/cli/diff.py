@@ -27,13 +27,13 @@ Examples:
   ckaudit diff runs/first runs/second --exact
   ckaudit diff runs/nano --resume
 \b
-The first is the reference; every other is judged against it. docs/diff.md
-says what is asked, by which limits, and what the words mean.
+The first is the reference; every other is compared with it. docs/diff.md
+describes the questions, their limits and the verdicts.
 \b
 Exit codes:
   0  same, within noise, or better
   1  worse or different (--fail-on)
-  2  incomparable, or not to be read
+  2  incomparable, or unreadable
 """
 
 Runs = Annotated[
@@ -49,23 +49,23 @@ NoiseRuns = Annotated[
     typer.Option(
         "--noise",
         metavar="RUN",
-        help="A run that differs from the first by its seed alone: what such runs differ by is noise; may be repeated.",
+        help="A run that differs from the first only in its seed; such differences are noise. May be repeated.",
         show_default=False,
     ),
 ]
 Exact = Annotated[
-    bool, typer.Option("--exact", help="Is the second the first again, to the last bit? Else, the first that differs.")
+    bool, typer.Option("--exact", help="Is the second bit-identical to the first? If not, show the first difference.")
 ]
-Parity = Annotated[bool, typer.Option("--parity", help="Do two implementations agree, to what their precision allows?")]
-Resume = Annotated[bool, typer.Option("--resume", help="Of one run: did it go on after each resume as if it had not stopped?")]
-Replicas = Annotated[bool, typer.Option("--replicas", help="Of one run: do all ranks hold the same parameters?")]
-Step = Annotated[str, typer.Option("--step", metavar="N", help="Compare the runs as they stood at step N.", show_default=False)]
+Parity = Annotated[bool, typer.Option("--parity", help="Do two implementations agree within their precision?")]
+Resume = Annotated[bool, typer.Option("--resume", help="For one run: did each resume continue as if without a stop?")]
+Replicas = Annotated[bool, typer.Option("--replicas", help="For one run: do all ranks hold the same parameters?")]
+Step = Annotated[str, typer.Option("--step", metavar="N", help="Compare the runs as they were at step N.", show_default=False)]
 FailOn = Annotated[
     str,
     typer.Option(
         "--fail-on",
         metavar="WORD",
-        help="Exit with 1 from this word on: within_noise, better, different or worse.",
+        help="Exit with 1 at this verdict or a later one: within_noise, better, different, worse.",
         autocompletion=lambda: list(WORDS_BY_GRAVITY),
     ),
 ]
@@ -88,7 +88,7 @@ def command(
     verbose: Verbose = False,
     map: Map = None,  # noqa: A002  what the option is called
 ) -> int:
-    """Say where runs or checkpoints part, what went first, and whether the later one is better or worse."""
+    """Show where runs or checkpoints diverge, what differs first, and whether the later one is better or worse."""
     from ckaudit.cli.deliver import write_output
 
     request = requested(format, output, verbose=verbose)

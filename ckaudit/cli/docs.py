@@ -16,13 +16,12 @@ Examples:
   ckaudit docs gallery
   ckaudit docs rules --print
 \b
-The site lies in the package, or in a clone below build/site, once `python
-docs/build_site.py` has built it there: pip install -e '.[docs]'. It needs no
-network.
+The package contains the site. In a clone, `python docs/build_site.py` builds
+it below build/site: pip install -e '.[docs]'. The site needs no network.
 \b
 Exit codes:
   0  opened, or the address was printed
-  2  there is no such page, or the site is not built
+  2  the page does not exist, or the site is not built
 """
 
 PACKAGE = Path(__file__).parents[1]
@@ -32,9 +31,9 @@ PLACES = (PACKAGE / "site", PACKAGE.parent / "build" / "site")
 BUILD = PACKAGE.parent / "docs" / "build_site.py"
 
 Page = Annotated[
-    str, typer.Argument(metavar="[PAGE]", help="tutorial, gallery, rules, ...; without it, the first page.", show_default=False)
+    str, typer.Argument(metavar="[PAGE]", help="tutorial, gallery, rules, ... Default: the first page.", show_default=False)
 ]
-Print = Annotated[bool, typer.Option("--print", help="Print the address, and open nothing.")]
+Print = Annotated[bool, typer.Option("--print", help="Print the address and open nothing.")]
 
 
 def command(page: Page = "", *, only_print: Print = False) -> int:

@@ -27,19 +27,18 @@ Examples:
   ckaudit drill --list
 \b
 The command must train with ckaudit's Recorder, or the RecorderCallback of a
-trainer. It runs once for each fault and twice without, is recorded in a
-folder of the drill's own in place of the one that the program names, and
-ends by itself after --steps steps. No run folder of yours is touched. What
-the program writes besides, such as its own checkpoints, it writes as ever:
-it can ask for CKAUDIT_DRILL in the environment, and write them elsewhere.
-Weights & Biases and Comet are switched off, unless WANDB_MODE or COMET_MODE
-is set.
+trainer. It runs once for each fault and twice without a fault, and ends by
+itself after --steps steps. The drill records into its own folder instead of
+the one that the program names; your run folders are not touched. The program
+still writes its other files, such as its own checkpoints: it can check for
+CKAUDIT_DRILL in the environment, and write them elsewhere. Weights & Biases
+and Comet are switched off, unless WANDB_MODE or COMET_MODE is set.
 \b
 Exit codes:
-  0  every fault with an effect was found, and the healthy trainings were
-     left alone
-  1  one was missed, or something was found in a healthy training
-  2  could not drill: the command fails, or makes no Recorder
+  0  every fault with an effect was found, and the healthy trainings had no
+     findings
+  1  a fault was missed, or a healthy training had a finding
+  2  could not drill: the command fails, or creates no Recorder
 """
 MIN_STEPS = 20  # steps: below, hardly any check has enough points
 SETTINGS = {"allow_interspersed_args": False}
@@ -59,28 +58,22 @@ Faults = Annotated[
     typer.Option(
         "--faults",
         metavar="A,B,C",
-        help="Which faults; without it the usual ones of --list.",
+        help="Faults to inject. Default: the usual ones of --list.",
         show_default=False,
         autocompletion=_completed,
     ),
 ]
-List = Annotated[bool, typer.Option("--list", help="Name the faults, and exit.")]
+List = Annotated[bool, typer.Option("--list", help="List the faults and exit.")]
 Steps = Annotated[str, typer.Option("--steps", metavar="N", help="Steps of each training.")]
 Onset = Annotated[
-    str,
-    typer.Option(
-        "--onset", metavar="N", help="First step of faults that come suddenly; without it the middle + 1.", show_default=False
-    ),
+    str, typer.Option("--onset", metavar="N", help="First step of sudden faults. Default: the middle + 1.", show_default=False)
 ]
-Strength = Annotated[str, typer.Option("--strength", metavar="X", help="How strong faults are, from 0 to 1.")]
-Seed = Annotated[str, typer.Option("--seed", metavar="N", help="Seed of what faults draw; the program keeps its own.")]
-Jobs = Annotated[str, typer.Option("--jobs", "-j", metavar="N", help="Trainings at a time.")]
-Wait = Annotated[str, typer.Option("--wait", metavar="SECONDS", help="A program must have made its Recorder by then.")]
+Strength = Annotated[str, typer.Option("--strength", metavar="X", help="Strength of the faults, 0 to 1.")]
+Seed = Annotated[str, typer.Option("--seed", metavar="N", help="Random seed of the faults; the program keeps its own.")]
+Jobs = Annotated[str, typer.Option("--jobs", "-j", metavar="N", help="Parallel trainings.")]
+Wait = Annotated[str, typer.Option("--wait", metavar="SECONDS", help="Time for a program to create its Recorder.")]
 Keep = Annotated[
-    str,
-    typer.Option(
-        "--keep", metavar="DIR", help="Keep run folders and output of the trainings here, to look at.", show_default=False
-    ),
+    str, typer.Option("--keep", metavar="DIR", help="Keep run folders and output of the trainings in DIR.", show_default=False)
 ]
 Bundle = Annotated[
     str,
@@ -109,7 +102,7 @@ def command(
     bundle: Bundle = "",
     format: Format = "terminal",  # noqa: A002  what the option is called
 ) -> int:
-    """Do faults to your own training on purpose, apart from every real run, and say which would be told, when and as what."""
+    """Inject faults into your own training, apart from every real run, and show which are found, when and as what."""
     checked_choice(format, FEW_FORMATS, "format")
     if list:
         from ckaudit.reports.lab.drill import catalogue

@@ -19,7 +19,7 @@ Examples:
 \b
 Exit codes:
   0  explained
-  2  a name is not known; the others are explained
+  2  a name is unknown; the others are explained
 """
 
 
@@ -42,7 +42,7 @@ Format = Annotated[str, format_option(TOLD_FORMATS)]
 
 
 def command(names: Names = None, *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called
-    """Say what a name means: formula, thresholds with their source, playbook, and how it looks well and ill."""
+    """Explain a name: formula, thresholds with their source, playbook, and its healthy and unhealthy shapes."""
     checked_choice(format, TOLD_FORMATS, "format")
     from ckaudit.explain import explain, groups, is_known, refuse_unknown
 

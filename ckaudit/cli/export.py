@@ -23,15 +23,15 @@ Examples:
   ckaudit export runs/nano -o nano.csv
 \b
 Formats:
-  parquet      a row per line, a column per name; null is not recorded, NaN
-  arrow        was NaN; sessions, words and run.json are kept
-  csv          the same without run.json; an empty cell is not recorded
+  parquet      a row per line, a column per name; null: not recorded; NaN,
+  arrow        sessions, words and run.json are kept
+  csv          the same without run.json; empty cell: not recorded
   tensorboard  a folder with an event file for each session, in 64 bits;
                words and run.json are kept as texts
-  wandb-csv    a history with _step; without run.json and without what
-               a resume replaced
+  wandb-csv    a history with _step; without run.json and without data
+               that a resume replaced
 Every format is read back as it was written, value for value.
-Without --to the end of FILE tells: .parquet, .arrow, .feather or .csv.
+Without --to, the suffix of FILE decides: .parquet, .arrow, .feather or .csv.
 \b
 In DuckDB:
   SELECT step, train_loss_raw FROM 'nano.parquet'
@@ -39,7 +39,7 @@ In DuckDB:
 \b
 Exit codes:
   0  written
-  2  nothing could be read or written, or something stands there already
+  2  nothing could be read or written, or the output already exists
 """
 
 FORMATS = ("parquet", "arrow", "csv", "tensorboard", "wandb-csv")
@@ -52,10 +52,10 @@ To = Annotated[
     ),
 ]
 Output = Annotated[
-    str, typer.Option("--output", "-o", metavar="FILE", help="File to write; of tensorboard the folder.", show_default=False)
+    str, typer.Option("--output", "-o", metavar="FILE", help="File to write; a folder for tensorboard.", show_default=False)
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace what stands there.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes and no summary.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace existing output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress, notes and summary.")]
 
 
 def command(
@@ -68,7 +68,7 @@ def command(
     force: Force = False,
     quiet: Quiet = False,
 ) -> int:
-    """Write the scalars of a run for other programs; nothing is rounded, and what was not recorded stays so."""
+    """Write the scalars of a run for other programs; values are not rounded, and missing values stay missing."""
     if not output:
         raise UsageError("there is nothing to write to", hint="name it: -o FILE")
     path = Path(output)

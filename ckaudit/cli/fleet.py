@@ -39,16 +39,16 @@ Examples:
   ckaudit fleet 'runs/*' --html overview.html --reports reports/
   ckaudit fleet query "SELECT cause, count(*) FROM runs GROUP BY ALL"
 \b
-Rows of all runs are kept as Parquet tables in --output, batch by batch: an
-audit that was stopped goes on where it was, and a run whose files have not
-changed is not read again. `fleet query` asks these tables by SQL.
+Rows of all runs are kept as Parquet tables in --output, batch by batch: a
+stopped audit continues where it ended, and a run whose files have not changed
+is not read again. `fleet query` queries these tables with SQL.
 \b
 Exit codes:
   0  no run has a finding at or above --fail-on
-  1  a run has one; one that cannot be read among others counts as sev1
-  2  no run could be read, the audit of one broke off or took too long, or
-     nothing vital of one could be judged; or --require vital, and a vital
-     check of a run could not judge
+  1  a run has such a finding; an unreadable run among others counts as sev1
+  2  no run could be read, the audit of a run failed or took too long, or no
+     vital check of a run could judge; or --require vital, and a vital check
+     of a run could not judge
 """
 
 Patterns = Annotated[
@@ -61,7 +61,7 @@ GroupBy = Annotated[
     typer.Option(
         "--group-by",
         metavar="FACT,...",
-        help="A table by what run.json says, as in config.lr,git.commit; may be repeated.",
+        help="Group runs by facts of run.json, as in config.lr,git.commit; may be repeated.",
         show_default=False,
     ),
 ]
@@ -70,21 +70,19 @@ Since = Annotated[
     typer.Option(
         "--since",
         metavar="DATE|7d",
-        help="Only runs written to since then: 2026-01-31, or 30m, 24h, 7d, 2w ago.",
+        help="Only runs written since a date (2026-01-31) or in the last 30m, 24h, 7d, 2w.",
         show_default=False,
     ),
 ]
 ChangedOnly = Annotated[bool, typer.Option("--changed-only", help="Only runs that are new or changed since their last audit.")]
-Jobs = Annotated[
-    str, typer.Option("--jobs", "-j", metavar="N", help="Processes; without it, as many as there are cores.", show_default=False)
-]
+Jobs = Annotated[str, typer.Option("--jobs", "-j", metavar="N", help="Processes. Default: one per core.", show_default=False)]
 
 Timeout = Annotated[
     str,
     typer.Option(
         "--timeout",
         metavar="SECONDS",
-        help="End the audit of a run that takes longer, and go on with the others.",
+        help="Stop the audit of a run that takes longer; continue with the others.",
         show_default=False,
     ),
 ]
@@ -93,7 +91,7 @@ Engine = Annotated[
     typer.Option(
         "--engine",
         metavar="ADDRESS",
-        help="Hand the work to a cluster: dask://HOST:8786 or ray://HOST:10001; without it, to processes of this machine.",
+        help="Audit on a cluster: dask://HOST:8786 or ray://HOST:10001. Default: processes of this machine.",
         show_default=False,
     ),
 ]
@@ -123,7 +121,7 @@ def command(
     tau_slices: TauSlices = "",
     unit: options.Unit = None,
 ) -> int:
-    """Audit many runs, and rank them: the gravest first, with the likeliest cause, what to try first, and what runs share."""
+    """Audit many runs and rank them: the worst first, with the likeliest cause, what to try first, and shared facts."""
     if not patterns:
         raise UsageError("no run was named", hint="ckaudit fleet 'runs/*'")
     options.checked_choice(format, FORMATS, "format")

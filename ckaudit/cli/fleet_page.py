@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from ckaudit.policy.acceptance import AcceptanceCriteria
 
 Html = Annotated[
-    str, typer.Option("--html", metavar="FILE", help="Write the overview too, as one HTML file.", show_default=False)
+    str, typer.Option("--html", metavar="FILE", help="Also write the overview as one HTML file.", show_default=False)
 ]
 Reports = Annotated[
     str,
     typer.Option(
         "--reports",
         metavar="DIR",
-        help="With --html: write the report of each ill run to DIR, and link to it.",
+        help="With --html: write a report of each unhealthy run to DIR and link to it.",
         show_default=False,
     ),
 ]

@@ -18,12 +18,12 @@ Examples:
   ckaudit fleet query 'DESCRIBE runs'
 \b
 Tables: runs, findings, verdicts, metrics; each holds the newest audit of each
-run. The SQL is DuckDB's. It reaches the data set and nothing else, and changes
+run. The SQL is DuckDB's. A query can only read the data set, and changes
 nothing. Needs the extra "fleet".
 \b
 Exit codes:
-  0  answered, also where no row fits
-  2  the question is wrong, or there is no data set
+  0  answered, even if no row matches
+  2  the query is invalid, or there is no data set
 """
 FORMATS = ("terminal", "csv", "json")
 
@@ -33,7 +33,7 @@ Format = Annotated[str, options.format_option(FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide notes.")]
 
 
 def command(
@@ -44,7 +44,7 @@ def command(
     output: Output = "",
     quiet: Quiet = False,
 ) -> int:
-    """Ask the data set of a fleet a question in SQL."""
+    """Query the data set of a fleet with SQL."""
     options.checked_choice(format, FORMATS, "format")
     check_folder(output)
     from ckaudit.fleet.query import query

@@ -21,7 +21,7 @@ Examples:
   ckaudit hash eval/ --into runs/nano --step 500
 \b
 Exit codes:
-  0  every artifact was hashed, or is as it was
+  0  every artifact was hashed, or is unchanged
   1  with --check: an artifact changed or is missing
   2  something could not be read; nothing is added to a run
 """
@@ -32,10 +32,10 @@ Artifacts = Annotated[
     list[str] | None, typer.Argument(metavar="ARTIFACT", help="Files or folders: prompts, tasks, tokenizers.", show_default=False)
 ]
 Check = Annotated[
-    str, typer.Option("--check", "-c", metavar="FILE", help="Compare with the lines of FILE instead.", show_default=False)
+    str, typer.Option("--check", "-c", metavar="FILE", help="Compare with the hashes in FILE instead.", show_default=False)
 ]
-Raw = Annotated[bool, typer.Option("--raw", help="Hash bytes as they are, also of text and JSON.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="With --check: print only what is not as it was.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Hash raw bytes, even of text and JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="With --check: print only what differs.")]
 
 _LINE = re.compile(r"(?P<form>sha256|sha256-raw):(?P<digest>[0-9a-f]{64})  (?P<name>.+)")
 
@@ -43,7 +43,7 @@ _LINE = re.compile(r"(?P<form>sha256|sha256-raw):(?P<digest>[0-9a-f]{64})  (?P<n
 def command(
     artifacts: Artifacts = None, *, check: Check = "", raw: Raw = False, into: Into = "", step: Step = "", quiet: Quiet = False
 ) -> int:
-    """Print the canonical hash of evaluation artifacts: line ends of text and the layout of JSON do not count."""
+    """Print the canonical hash of evaluation artifacts: line ends of text and the layout of JSON are ignored."""
     if bool(artifacts) == bool(check) or (check and into):
         raise UsageError("name artifacts to hash, or a list to --check", hint="ckaudit hash --help")
     if check and raw:

@@ -26,21 +26,21 @@ Examples:
   ckaudit import --formats
 \b
 Every command takes such a log directly, as in `ckaudit triage log.csv`.
-Without -o the folder is named after the source, log.ckaudit for log.csv;
-of several runs each gets a folder of its own inside it.
+Without -o, the folder is named after the source: log.ckaudit for log.csv. If
+the source holds several runs, each gets its own folder inside it.
 \b
 Exit codes:
   0  written
-  2  nothing could be read, or the folder holds a run already
+  2  nothing could be read, or the folder already holds a run
 """
 
 Source = Annotated[str, typer.Argument(metavar="SRC", help="A log, or a folder that a tracker wrote.", show_default=False)]
 Folder = Annotated[str, typer.Option("--output", "-o", metavar="DIR", help="Folder to write to.", show_default=False)]
-As = Annotated[str, typer.Option("--format", "-f", metavar="NAME", help="Read it as this format; auto tells by what is in it.")]
-Runs = Annotated[bool, typer.Option("--list", help="Name the runs in SRC, and write nothing.")]
-Formats = Annotated[bool, typer.Option("--formats", help="Name every format that is known.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace a run that stands there.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no notes and no summary.")]
+As = Annotated[str, typer.Option("--format", "-f", metavar="NAME", help="Format of SRC; auto detects it from the content.")]
+Runs = Annotated[bool, typer.Option("--list", help="List the runs in SRC and write nothing.")]
+Formats = Annotated[bool, typer.Option("--formats", help="List all known formats.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing run.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress, notes and summary.")]
 
 
 def command(
@@ -57,7 +57,7 @@ def command(
     save_map: options.SaveMap = False,
     quiet: Quiet = False,
 ) -> int:
-    """Turn a run that another program logged into a run folder: every number that has a name in the catalogue."""
+    """Convert another program's log to a run folder, with every number that has a name in the catalogue."""
     if formats:
         return _list_formats()
     if not source:

@@ -17,10 +17,11 @@ Examples:
   ckaudit mcp runs
   ckaudit mcp runs /data/finetuning --no-config
 \b
-A client starts it, as in {"mcpServers": {"ckaudit": {"command": "ckaudit",
-"args": ["mcp", "/home/me/runs"]}}}; docs/agents.md has more. It reads below
-the folders named and nowhere else, follows the policy of the folder where it
-is started, and writes nothing. It needs the extra mcp.
+Settings of a client: {"mcpServers": {"ckaudit": {"command": "ckaudit",
+"args": ["mcp", "/home/me/runs"]}}}; docs/agents.md has more. The
+client starts the server, which reads only below the named folders, follows
+the policy of the folder where it is started, and writes nothing. It needs the
+extra mcp.
 \b
 Exit codes:
   0  the client closed the connection

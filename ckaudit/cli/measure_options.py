@@ -37,12 +37,12 @@ Classifier = Annotated[
     ),
 ]
 Into = Annotated[
-    str, typer.Option("--into", metavar="RUN", help="Add what was found to the scalars of this run folder.", show_default=False)
+    str, typer.Option("--into", metavar="RUN", help="Add the results to the scalars of this run folder.", show_default=False)
 ]
 Step = Annotated[
     str,
     typer.Option(
-        "--step", metavar="N", help="With --into: the trained step it belongs to; without it, the last.", show_default=False
+        "--step", metavar="N", help="With --into: the training step of the results. Default: the last.", show_default=False
     ),
 ]
 

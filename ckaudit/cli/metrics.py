@@ -25,18 +25,18 @@ Examples:
 \b
 Columns:
   last    the last recorded value; of several labels the worst: the lowest
-          where low is bad (entropies, scores, states), else the largest in
+          if low is bad (entropies, scores, states), else the largest in
           magnitude
   trend   whether the second half of the points rises or falls (Mann-Kendall)
-  shape   all points in a row; of each stretch the one that stands out
-  where   the label shown, and of how many; with NAME each has its own line
+  shape   all points in a row, with the most extreme one of each interval
+  where   the label shown, and the number of labels; with NAME, a line each
 \b
 In data (json, csv, parquet, arrow) the label of a metric without tensors,
 heads or slices is its own name.
 \b
 Exit codes:
   0  at least one metric has a value
-  2  no metric has one, or the run could not be read
+  2  no metric has a value, or the run could not be read
 """
 
 FORMATS = ("terminal", "json", "csv", "parquet", "arrow")
@@ -51,10 +51,7 @@ Names = Annotated[
     ),
 ]
 Step = Annotated[
-    str,
-    typer.Option(
-        "--step", metavar="N", help="Compute with what was known at step N; without it, at the end.", show_default=False
-    ),
+    str, typer.Option("--step", metavar="N", help="Compute with the data up to step N. Default: all.", show_default=False)
 ]
 From = Annotated[str, typer.Option("--from", metavar="N", help="Show steps from N on.", show_default=False)]
 To = Annotated[str, typer.Option("--to", metavar="N", help="Show steps up to N.", show_default=False)]
@@ -64,8 +61,8 @@ Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
 All = Annotated[bool, typer.Option("--all", help="Show every label of every metric, not only 20 of those named.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Name the metrics without a value.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no notes.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="List the metrics without a value.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress and notes.")]
 
 
 def command(

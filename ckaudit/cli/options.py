@@ -35,7 +35,7 @@ FailOn = Annotated[
     typer.Option(
         "--fail-on",
         metavar="SEVERITY",
-        help="Exit with 1 from this severity on: sev0, sev1, sev2 or note; sev1 where neither this nor a policy says it.",
+        help="Exit with 1 at this severity or above: sev0, sev1, sev2 or note. Default: the policy's, or sev1.",
         autocompletion=lambda: list(SEVERITIES),
         show_default=False,
     ),
@@ -49,7 +49,7 @@ Require = Annotated[
     typer.Option(
         "--require",
         metavar="vital",
-        help="vital: exit 2 where a vital check (loss, validation, gradients, ...) could not judge.",
+        help="vital: exit with 2 if a vital check (loss, validation, gradients, ...) could not judge.",
         show_default=False,
     ),
 ]
@@ -58,13 +58,13 @@ TauSlices = Annotated[
     typer.Option(
         "--tau-slices",
         metavar="EASY,HARD",
-        help="The two slices that tau compares; without it, those of the policy or run.json, or regular,irregular.",
+        help="The two slices that tau compares. Default: those of the policy or run.json, or regular,irregular.",
         show_default=False,
     ),
 ]
-AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Exit with 0 where nothing could be judged.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Leave nothing out.")]
+AllowEmpty = Annotated[bool, typer.Option("--allow-empty", help="Exit with 0 if nothing could be judged.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show everything.")]
 
 
 def checked_choice(word: str, choices: Sequence[str], what: str) -> str:
@@ -107,7 +107,7 @@ def seconds(word: str, option: str, *, allow_zero: bool = True) -> float:
     return number
 
 
-SaveMap = Annotated[bool, typer.Option("--save-map", help="Write what --map names into ckaudit.toml, for the next call.")]
+SaveMap = Annotated[bool, typer.Option("--save-map", help="Save the --map columns in ckaudit.toml for the next call.")]
 Unit = Annotated[
     list[str] | None,
     typer.Option(
@@ -213,7 +213,7 @@ Questions = Annotated[
     typer.Option(
         QUESTIONS,
         metavar="[PHASES]",
-        help="Answer the playbook's questions instead: of all seven phases, or of those named, as in 3, 1,4 or 1-3.",
+        help="Answer the playbook's questions instead, for all seven phases or the given ones, as in 3, 1,4 or 1-3.",
         show_default=False,
         autocompletion=lambda: list("1234567"),
     ),
@@ -255,20 +255,17 @@ Run = Annotated[
     str,
     typer.Argument(
         metavar="RUN",
-        help="A run folder, a checkpoint, or another program's log, such as a trainer_state.json (`ckaudit import --formats`): "
-        "its path, its address, such as s3://bucket/run, or - for what is piped in.",
+        help="A run folder, a checkpoint, or another program's log, such as a trainer_state.json (`ckaudit import "
+        "--formats`): its path, its address, such as s3://bucket/run, or - for standard input.",
         show_default=False,
     ),
 ]
 Step = Annotated[
-    str,
-    typer.Option("--step", metavar="N", help="Judge the run as it stood at step N; without it, at its end.", show_default=False),
+    str, typer.Option("--step", metavar="N", help="Judge the run as it was at step N. Default: its end.", show_default=False)
 ]
 Which = Annotated[
     str,
-    typer.Option(
-        "--run", metavar="WHICH", help="Of several runs in one source this one: its name or its number.", show_default=False
-    ),
+    typer.Option("--run", metavar="WHICH", help="Name or number of the run, if the source holds several.", show_default=False),
 ]
 Map = Annotated[
     list[str] | None,

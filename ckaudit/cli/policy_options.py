@@ -21,11 +21,11 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="Policy to follow; without it, ckaudit.toml or [tool.ckaudit] in this folder or above.",
+        help="Policy file. Default: ckaudit.toml or [tool.ckaudit] in this folder or above.",
         show_default=False,
     ),
 ]
-NoConfig = Annotated[bool, typer.Option("--no-config", help="Follow no policy.")]
+NoConfig = Annotated[bool, typer.Option("--no-config", help="Ignore any policy.")]
 BaselineFile = Annotated[
     str, typer.Option("--baseline", metavar="FILE", help="Findings accepted in FILE do not count.", show_default=False)
 ]
@@ -34,12 +34,12 @@ Like = Annotated[
     typer.Option(
         "--like",
         metavar="PATTERN",
-        help="Healthy runs of the same configuration, as in 'good/*'; may be repeated. What leaves their band is found, and what "
-        "they have too is normal.",
+        help="Healthy runs of the same configuration, as in 'good/*'; may be repeated. Values outside their band are "
+        "findings; findings that they share are normal.",
         show_default=False,
     ),
 ]
-Update = Annotated[bool, typer.Option("--update-baseline", help="Accept everything found now: write it to --baseline.")]
+Update = Annotated[bool, typer.Option("--update-baseline", help="Accept all current findings: write them to --baseline.")]
 
 
 def read_acceptance(command: str, *, config: str, no_config: bool, baseline: str, update: bool) -> "AcceptanceCriteria":

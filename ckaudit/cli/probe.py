@@ -31,7 +31,7 @@ def build() -> typer.Typer:
 
 
 def probe() -> None:
-    """Measure what a model's generations give away: toxicity, memorized text, and how it continues reserved passages."""
+    """Measure a model's generations: toxicity, memorized text, and continuations of reserved passages."""
 
 
 EXIT_CODES = """\
@@ -70,14 +70,14 @@ Examples:
   ckaudit probe toxicity generations.jsonl --classifier scorer:score
   ckaudit probe toxicity generations.jsonl --into runs/nano --step 500
 \b
-A record is a continuation, or a prompt with all of its own:
+A record is a continuation, or a prompt with all its continuations:
   {{"prompt": "So I", "continuation": "went home", "toxicity": 0.02}}
   {{"prompt": {{"text": "So I", "toxicity": 0.1}},
    "generations": [{{"text": "went home", "toxicity": 0.02}}]}}
 {EXIT_CODES}"""
 
 PerPrompt = Annotated[
-    str, typer.Option("--generations", metavar="K", help="Continuations of each prompt; without it 25.", show_default=False)
+    str, typer.Option("--generations", metavar="K", help="Continuations of each prompt. Default: 25.", show_default=False)
 ]
 
 
@@ -119,13 +119,13 @@ MEMORIZATION_EPILOG = f"""
 Examples:
   ckaudit probe memorization continuations.jsonl --tokens 50
 \b
-A record is a training sequence that the model was asked to go on with, as
-texts, token numbers or hashes; each record stands on one line:
+A record is a training sequence that the model had to continue, as texts,
+token numbers or hashes; one record per line:
   {{"continuation": [5, 9, 2], "truth": [5, 9, 2], "repeats": 12}}
 {EXIT_CODES}"""
 
 SameTokens = Annotated[
-    str, typer.Option("--tokens", metavar="N", help="Tokens that must be the same; without it 50.", show_default=False)
+    str, typer.Option("--tokens", metavar="N", help="Tokens that must be equal. Default: 50.", show_default=False)
 ]
 
 
@@ -143,7 +143,7 @@ def memorization(
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> int:
-    """Measure how much of the training data generations repeat (M52)."""
+    """Measure how much training data the generations repeat (M52)."""
     at, same = options.step(step or None), whole_number(tokens, "--tokens")
     check_into(into, at)
     request = requested(format, output, fail_on, allow_empty=allow_empty, verbose=verbose, quiet=quiet)
@@ -163,10 +163,10 @@ INIT_EPILOG = """
 Examples:
   ckaudit probe init corpus.jsonl --out probes.jsonl --held-out validation.jsonl
 \b
-Each text is cut in two: a prompt, and the truth behind it. Which texts are
-taken follows from their content alone, so that the same corpus gives the
-same probes everywhere. At each checkpoint let the model continue every
-prompt greedily, write one line for each
+Each text is cut in two: a prompt, and its true continuation. The texts are
+selected by their content only, so that the same corpus gives the same probes
+everywhere. At each checkpoint, let the model continue every prompt greedily,
+write one line for each
   {"id": "train_00", "continuation": "...", "loss": 2.31}
 (loss: mean nats per token of the truth; or perplexity, or logprobs), and
   ckaudit probe score generations.jsonl --probes probes.jsonl --into runs/nano
@@ -180,17 +180,16 @@ Exit codes:
 Corpus = Annotated[
     list[str], typer.Argument(metavar="CORPUS", help="Text, JSON lines or Parquet that the model trains on.", show_default=False)
 ]
-Out = Annotated[str, typer.Option("--out", metavar="FILE", help="Where the probes go; a file that is there stays.")]
-Count = Annotated[str, typer.Option("--count", metavar="N", help="Passages of each kind; without it 16.", show_default=False)]
+Out = Annotated[str, typer.Option("--out", metavar="FILE", help="File for the probes; an existing file is kept.")]
+Count = Annotated[str, typer.Option("--count", metavar="N", help="Passages of each kind. Default: 16.", show_default=False)]
 PassageTokens = Annotated[
     str,
     typer.Option(
-        "--tokens", metavar="N", help="Words or tokens of a prompt and of its truth at most; without it 50.", show_default=False
+        "--tokens", metavar="N", help="Maximum words or tokens of a prompt and of its truth. Default: 50.", show_default=False
     ),
 ]
 HeldOut = Annotated[
-    str,
-    typer.Option("--held-out", metavar="FILE", help="Texts that training never sees; passages of it too.", show_default=False),
+    str, typer.Option("--held-out", metavar="FILE", help="Held-out texts, to reserve passages of them too.", show_default=False)
 ]
 
 
@@ -204,7 +203,7 @@ def init(
     map: Map = None,  # noqa: A002  what the option is called
     quiet: Quiet = False,
 ) -> int:
-    """Reserve passages of the training data, and of texts that it never sees, before the training starts (MP-1)."""
+    """Reserve passages of the training data, and of held-out texts, before the training starts (MP-1)."""
     path, columns = Path(out), options.columns(map or [])
     if path.exists():
         raise UsageError(
@@ -257,14 +256,14 @@ Examples:
   ckaudit probe score generations.jsonl --probes probes.jsonl
   ckaudit probe score generations.jsonl --probes probes.jsonl --into runs/nano --step 500
 \b
-A record is the continuation of one probe, by its id or its prompt, and what
-the truth cost the model, where that is known:
+A record is the continuation of one probe, with its id or its prompt, and the
+model's loss on the truth, if known:
   {{"id": "train_00", "continuation": "went home", "loss": 2.31}}
-With --into the curve of all steps scored so far is drawn, of training and of
-held-out probes, beside the playbook's (MPC-1 to MPC-5).
+With --into, the curves of training and held-out probes over all steps scored
+so far are drawn beside the playbook's (MPC-1 to MPC-5).
 {EXIT_CODES}"""
 
-Probes = Annotated[str, typer.Option("--probes", metavar="FILE", help="What ckaudit probe init wrote.")]
+Probes = Annotated[str, typer.Option("--probes", metavar="FILE", help="File that ckaudit probe init wrote.")]
 
 
 def score(

@@ -17,30 +17,30 @@ if TYPE_CHECKING:
 EPILOG = """
 \b
 Examples:
-  ckaudit push                                  everything that waits here
-  ckaudit push s3://bucket/runs/nano            what waits for this address
+  ckaudit push                                  all pending uploads
+  ckaudit push s3://bucket/runs/nano            uploads to this address
   ckaudit push runs/nano --to s3://bucket/runs/nano
   ckaudit push --list
 \b
 Exit codes:
-  0  everything named is up; with --list: nothing waits
-  1  with --list: something waits
-  2  something could not be put up
+  0  everything named is uploaded; with --list: nothing is pending
+  1  with --list: an upload is pending
+  2  something could not be uploaded
 """
 
 Runs = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="RUN", help="Addresses that were recorded to, or folders of their spools. Default: all.", show_default=False
+        metavar="RUN", help="Addresses that were recorded to, or their spool folders. Default: all.", show_default=False
     ),
 ]
-To = Annotated[str, typer.Option("--to", metavar="ADDRESS", help="Put a run folder up at this address.", show_default=False)]
-List = Annotated[bool, typer.Option("--list", "-l", help="Only say what waits.")]
+To = Annotated[str, typer.Option("--to", metavar="ADDRESS", help="Upload a run folder to this address.", show_default=False)]
+List = Annotated[bool, typer.Option("--list", "-l", help="Only list pending uploads.")]
 Timeout = Annotated[
-    str, typer.Option("--timeout", metavar="SECONDS", help="Give up after so long without any progress.", show_default="60")
+    str, typer.Option("--timeout", metavar="SECONDS", help="Give up after this time without progress.", show_default="60")
 ]
 OldTimeout = Annotated[str, typer.Option("--time-out", hidden=True)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors.")]
 
 
 def command(
@@ -52,7 +52,7 @@ def command(
     time_out: OldTimeout = "",
     quiet: Quiet = False,
 ) -> int:
-    """Put up runs whose recorder could not, because it was killed or the storage was out of reach."""
+    """Upload runs whose recorder could not, because it was killed or the storage was unreachable."""
     from ckaudit.recorder.files.upload_spool import spool_named, spool_to
     from ckaudit.remote.spool import spools
 

@@ -32,15 +32,15 @@ Examples:
   ckaudit report runs/nano -o nano.svg
 \b
 Each tab is a question: is it training, do gradients reach every layer, what
-moved, what could not be judged. With a second run, what changed against it.
-The file needs no network and sends nothing. A report of ours is replaced, any
-other file is not. It is 4.5 MB at most: where it would be more, names are cut,
-pictures get coarser or are left out, and it says so. The pictures of HTML need
-an extra: pip install '.[report]'
+moved, what could not be judged. With a second run: what changed.
+The file needs no network and sends nothing. A report of ckaudit is replaced,
+any other file is not. A report has at most 4.5 MB: if necessary, names are
+cut, charts get coarser or are left out, and the report says so. The charts of
+HTML need an extra: pip install '.[report]'
 \b
 For a pull request or a chat, the first page alone: svg and md need no extra,
-png needs one: pip install '.[png]'. Without --format, FILE's name says
-which it is, and else it is html.
+png needs one: pip install '.[png]'. Without --format, the suffix of FILE
+decides; otherwise, the format is html.
 \b
 Exit codes:
   0  nothing found at or above --fail-on
@@ -49,14 +49,12 @@ Exit codes:
 """
 
 Other = Annotated[
-    str, typer.Argument(metavar="[OTHER]", help="A second run, judged against the first as by ckaudit diff.", show_default=False)
+    str, typer.Argument(metavar="[OTHER]", help="A second run, compared with the first as by ckaudit diff.", show_default=False)
 ]
 Format = Annotated[str, options.format_option(FORMATS)]
 Output = Annotated[
     str,
-    typer.Option(
-        "--output", "-o", metavar="FILE", help="Write to FILE; without it, to RUN.FORMAT in this folder.", show_default=False
-    ),
+    typer.Option("--output", "-o", metavar="FILE", help="Write to FILE. Default: RUN.FORMAT in this folder.", show_default=False),
 ]
 
 
@@ -92,7 +90,7 @@ def command(
     map: Map = None,  # noqa: A002  what the option is called
     tau_slices: TauSlices = "",
 ) -> int:
-    """Write verdict and pictures of a run as one HTML file that needs no network."""
+    """Write the verdict and charts of a run as one HTML file that needs no network."""
     from ckaudit.cli.deliver import OutputRequest
     from ckaudit.cli.output import open_output
 

@@ -21,9 +21,10 @@ Examples:
   ckaudit resume-check checkpoints/ --write-checksums checkpoints/SHA256SUMS
   ckaudit resume-check checkpoints/ --into runs/nano
 \b
-Read without unpickling, and without torch: files of torch.save, safetensors,
-folders of torch.distributed.checkpoint, of Hugging Face and of Lightning.
-Lists called *.sha256 or SHA256SUMS beside the checkpoints are compared.
+These formats are read, without unpickling and without torch: torch.save,
+safetensors, folders of torch.distributed.checkpoint, of Hugging Face and of
+Lightning. Files are compared with lists named *.sha256 or SHA256SUMS beside
+the checkpoints.
 \b
 Exit codes:
   0  nothing found at or above --fail-on
@@ -61,7 +62,7 @@ def command(
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> int:
-    """List resume checkpoints and check that each is whole, finite and holds what a resume needs."""
+    """List resume checkpoints and check that each is complete, finite and has what a resume needs."""
     from ckaudit.cli.deliver import OutputRequest, deliver
     from ckaudit.cli.measure_options import check_into
     from ckaudit.cli.output import check_folder

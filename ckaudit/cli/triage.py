@@ -58,37 +58,37 @@ Examples:
   ckaudit triage runs/nano --benchmark-drop --since 30000
 \b
 --event opens the black box of an event checkpoint: what happened in the
-steps before. --benchmark-drop asks in strict order why a score fell: the
+steps before. --benchmark-drop checks in strict order why a score fell: the
 evaluation, the data, the model's behaviour, the architecture (SR-1 to SR-4);
-a gate that fails counts as sev1. Both come as terminal, json or markdown.
+a gate that fails counts as sev1. Formats of both: terminal, json or markdown.
 \b
 Exit codes:
   0  nothing found at or above --fail-on
   1  findings at or above --fail-on
-  2  could not audit, nothing could be judged, or --require vital and
-     one of them could not
+  2  could not audit, nothing could be judged, or --require vital and a
+     vital check could not judge
 """
 
 Event = Annotated[
     str,
     typer.Option(
-        "--event", metavar="STEP|last", help="What happened before the event of that step, or the last one.", show_default=False
+        "--event", metavar="STEP|last", help="Show what preceded the event at this step, or the last event.", show_default=False
     ),
 ]
 BenchmarkDrop = Annotated[
-    bool, typer.Option("--benchmark-drop", help="Why did a benchmark fall? Four gates in strict order.", show_default=False)
+    bool, typer.Option("--benchmark-drop", help="Why did a benchmark score fall? Four gates in strict order.", show_default=False)
 ]
 Since = Annotated[
     str,
     typer.Option(
         "--since",
         metavar="STEP",
-        help="With --benchmark-drop: since when it is worse; without it, since the largest fall of a recorded score.",
+        help="With --benchmark-drop: first step of the drop. Default: the largest fall of a recorded score.",
         show_default=False,
     ),
 ]
 
-Pictures = Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw curves and bars on a screen.")]
+Pictures = Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw curves and bars on a terminal.")]
 
 
 def command(
@@ -117,7 +117,7 @@ def command(
     unit: options.Unit = None,
     save_map: options.SaveMap = False,
 ) -> int:
-    """Name what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
+    """Show what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
     foreign = bool(map or which)
     check_one_question(
         step=step, event=event, benchmark_drop=benchmark_drop, since=since, foreign=foreign, baseline=baseline, like=like

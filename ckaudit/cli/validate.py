@@ -44,7 +44,7 @@ def command(
     quiet: Quiet = False,
     unit: Unit = None,
 ) -> int:
-    """Check that checkpoints, scalars and run.json keep the contract."""
+    """Check that checkpoints, scalars and run.json follow the contract."""
     from ckaudit.cli.deliver import OutputRequest, deliver
     from ckaudit.cli.policy_options import failing_severity, read_acceptance, write_baseline
 

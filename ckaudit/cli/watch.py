@@ -36,18 +36,19 @@ Examples:
   ckaudit watch 's3://bucket/runs/*' --prometheus :9464
   python train.py & ckaudit watch runs/nano --wait 600 --until sev0 || kill $!
 \b
-A finding is told once, and once more where it becomes graver. --exec runs its
-command without a shell for each finding, stall or missing rank: the event as
-JSON (ck.watch.v1) on its input, the main parts in CKAUDIT_RUN, CKAUDIT_STEP,
-CKAUDIT_SEVERITY, CKAUDIT_CODE, CKAUDIT_WHERE, CKAUDIT_CAUSE, CKAUDIT_MESSAGE.
-With --until, both are told only of what is that grave.
+A finding is reported once, and again if it becomes more severe. --exec runs
+its command without a shell for each finding, stall or missing rank. The input
+of the command is the event as JSON (ck.watch.v1); the main parts are in
+CKAUDIT_RUN, CKAUDIT_STEP, CKAUDIT_SEVERITY, CKAUDIT_CODE, CKAUDIT_WHERE,
+CKAUDIT_CAUSE, CKAUDIT_MESSAGE.
+With --until, --exec and --webhook get only events of that severity or above.
 \b
-A quoted pattern or an address stands for all runs there, those to come too:
-they are listed every 30 s, and what is new or has changed is judged.
+A quoted pattern or an address stands for all runs there, also future ones:
+they are listed every 30 s, and new or changed runs are judged.
 \b
 Exit codes:
-  0    all runs ended, and nothing was as grave as --until
-  1    a finding was as grave as --until
+  0    all runs ended, and no finding was as severe as --until
+  1    a finding was as severe as --until
   2    there is nothing to watch; or --require vital, and a vital check of a
        run that ended could not judge
   130  interrupted
@@ -61,33 +62,32 @@ Runs = Annotated[
 ]
 Until = Annotated[
     str,
-    typer.Option("--until", metavar="SEVERITY", help="End with 1 at a finding as grave: sev0, sev1 or sev2.", show_default=False),
+    typer.Option(
+        "--until", metavar="SEVERITY", help="Exit with 1 at a finding this severe: sev0, sev1 or sev2.", show_default=False
+    ),
 ]
 Exec = Annotated[
     str, typer.Option("--exec", metavar="CMD", help="Run CMD for each finding, stall or missing rank.", show_default=False)
 ]
 Webhook = Annotated[
-    str, typer.Option("--webhook", metavar="URL", help="Post each as JSON to URL, http or https.", show_default=False)
+    str, typer.Option("--webhook", metavar="URL", help="Post each event as JSON to URL, http or https.", show_default=False)
 ]
 StallAfter = Annotated[
     str,
     typer.Option(
         "--stall-after",
         metavar="SECONDS",
-        help="So long without a line is a stall; without it, 20 times the usual, 3 times the longest of late, at least 30.",
+        help="Time without a line that is a stall. Default: 20 times the usual, 3 times the longest of late, at least 30.",
         show_default=False,
     ),
 ]
 Wait = Annotated[
-    str, typer.Option("--wait", metavar="SECONDS", help="Wait so long for runs that are not there yet.", show_default=False)
+    str, typer.Option("--wait", metavar="SECONDS", help="Time to wait for runs that do not exist yet.", show_default=False)
 ]
 Every = Annotated[
     str,
     typer.Option(
-        "--every",
-        metavar="SECONDS",
-        help="Of patterns and addresses: list what is there so often. Without it, every 30.",
-        show_default=False,
+        "--every", metavar="SECONDS", help="Interval for listing patterns and addresses. Default: 30.", show_default=False
     ),
 ]
 Prometheus = Annotated[
@@ -95,7 +95,7 @@ Prometheus = Annotated[
     typer.Option(
         "--prometheus",
         metavar="FILE|[HOST]:PORT",
-        help="Keep the state of the runs in FILE, or answer it at PORT, in the text format of Prometheus.",
+        help="Keep the state of the runs in FILE, or serve it at PORT, in the text format of Prometheus.",
         show_default=False,
     ),
 ]
@@ -106,7 +106,7 @@ Format = Annotated[
         "-f",
         metavar="FORMAT",
         show_default=False,
-        help="panel, text or jsonl; without it, a panel on a terminal and text elsewhere.",
+        help="panel, text or jsonl. Default: panel on a terminal, text elsewhere.",
         autocompletion=lambda: list(FORMATS),
     ),
 ]
@@ -132,7 +132,7 @@ def command(
     which: Which = "",
     map: Map = None,  # noqa: A002  what the option is called
 ) -> int:
-    """Follow growing runs: tell each new finding once, show a live panel, see stalls, and stop at what is grave."""
+    """Follow growing runs: report each new finding once, show a live panel and stalls, and stop at a severe finding."""
     if not runs:
         raise UsageError("no run was named", hint="ckaudit watch RUN...")
     stop_severity = options.severity(until) if until else None

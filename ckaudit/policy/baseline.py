@@ -24,7 +24,7 @@ Spot = tuple[str, str | None, str | None]
 class BaselineFile(Struct, frozen=True, kw_only=True):
     """The file as written: one for all commands, each of which uses its own entries."""
 
-    schema_version: Annotated[Literal["ck.baseline.v1"], doc("Which contract this file follows.")]
+    schema_version: Annotated[Literal["ck.baseline.v1"], doc("Version of the contract that this file follows.")]
     accepted: Annotated[list[Accepted], doc("Accepted findings.")]
 
 

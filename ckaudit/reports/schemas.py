@@ -41,7 +41,7 @@ def output_schema(version: str) -> dict[str, Any]:
         _describe(definition)
     root = definitions.pop(kind.__name__)
     head: dict[str, Any] = {
-        "schema_version": {"description": "Which contract this document follows.", "enum": [version]},
+        "schema_version": {"description": "Version of the contract that this document follows.", "enum": [version]},
         "tool": {"description": "Name and version of the program.", "type": "string"},
     }
     tail = {

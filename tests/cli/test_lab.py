@@ -445,7 +445,7 @@ def test_help_fits_a_screen_and_has_examples_and_exit_codes(capfd, monkeypatch, 
     [
         ("run", "Delete the run in DIR and record anew; a folder with any other file is still refused."),
         ("run", "The label is not written into the run folder: nothing there says which fault"),
-        ("score", "Nothing is trained, unless with --fresh"),
+        ("score", "Nothing is trained without --fresh"),
         ("score", "Train everything again first; without it nothing is trained."),
     ],
 )

@@ -415,4 +415,4 @@ def test_the_help_says_which_label_is_shown_and_fits_a_screen_of_80(capfd, monke
     assert run(["metrics", "--help"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert "of several labels the worst: the lowest where low is bad" in " ".join(" ".join(lines).split())
+    assert "of several labels the worst: the lowest if low is bad" in " ".join(" ".join(lines).split())

@@ -24,23 +24,28 @@ from ckaudit.policy.acceptance import AcceptanceCriteria
 MAX_LISTED = 40
 
 Run = Annotated[
-    str, doc("A run as the tool `runs` names it: a run folder, one of its checkpoints, or another program's log, e.g. runs/nano.")
+    str,
+    doc(
+        "Name of a run in the list of the tool `runs`: a run folder, one of its checkpoints, or another "
+        "program's log, e.g. runs/nano."
+    ),
 ]
-AtStep = Annotated[Step | None, doc("Judge with what was known when this step had ended; without it, at the end of the record.")]
-Which = Annotated[str, doc("Where one source holds several runs, this one: its name or its number (--run of the command line).")]
+AtStep = Annotated[Step | None, doc("Judge with what was known at the end of this step; default: the end of the record.")]
+Which = Annotated[str, doc("Name or number of the run, if one source holds several (--run of the command line).")]
 Columns = Annotated[
     dict[str, str],
     doc(
-        'Of a log with unknown names: catalogue name and the log\'s own, e.g. {"loss": "train/nll"} (--map of the command line).'
+        'For a log with unknown names: the catalogue name and the log\'s own name, e.g. {"loss": "train/nll"} '
+        "(--map of the command line)."
     ),
 ]
-Details = Annotated[bool, doc("Tell everything as the command line prints it: several times as long.")]
+Details = Annotated[bool, doc("Return the full output of the command line; several times as long.")]
 
 
 class Runs(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """List the runs and logs that can be audited, newest first, with the names that the other tools take. Call it first."""
 
-    below: Annotated[str, doc("Only below this folder, named as in the list; empty: all.")] = ""
+    below: Annotated[str, doc("Only runs below this folder, named as in the list; empty: all.")] = ""
 
 
 class Triage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,7 +60,8 @@ class Triage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     finding: Annotated[
         str,
         doc(
-            "Look closer at one: a code such as LOSS001, or a cause such as learning_rate_too_high; with all numbers and reasons."
+            "Show one finding or cause in detail, with all numbers and reasons: a code such as LOSS001, or a cause "
+            "such as learning_rate_too_high."
         ),
     ] = ""
     details: Details = False
@@ -84,10 +90,12 @@ class Metrics(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     label: Annotated[
         str, doc("Only this tensor, block, head or slice, or a pattern such as blocks.0.*; empty: the worst ones.")
     ] = ""
-    first: Annotated[Step | None, doc("First step that is shown.")] = None
-    last: Annotated[Step | None, doc("Last step that is shown.")] = None
+    first: Annotated[Step | None, doc("First step to show.")] = None
+    last: Annotated[Step | None, doc("Last step to show.")] = None
     points: Annotated[
-        int, Meta(ge=2, le=200), doc("At most so many points of a label; more are thinned evenly, and the answer says so.")
+        int,
+        Meta(ge=2, le=200),
+        doc("Maximum number of points of a label; a longer series is thinned evenly, and the answer says so."),
     ] = 20
     which: Which = ""
     columns: Columns = {}
@@ -99,10 +107,10 @@ class Diff(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     runs: Annotated[
         list[str],
         Meta(min_length=2, max_length=20),
-        doc("Two or more runs, the first is the reference; RUN@500 or RUN@last compares single checkpoints."),
+        doc("Two or more runs; the first is the reference; RUN@500 or RUN@last compares single checkpoints."),
     ]
     noise: Annotated[
-        list[str], doc("Runs that differ from the reference by their seed alone: what they differ by is noise.")
+        list[str], doc("Runs that differ from the reference only in their seed; the difference between them is the noise.")
     ] = []
     align: Annotated[Axis, doc("Compare at equal step, tokens or loss.")] = "step"
     step: AtStep = None
@@ -113,7 +121,7 @@ class Explain(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Say what a name means: a rule or its code, a cause, a metric, a question, a violation; limits, shapes, what to do."""
 
     names: Annotated[
-        list[str], doc("Names such as LOSS001, learning_rate_too_high, M19, D4.2; empty: which kinds of names there are.")
+        list[str], doc("Names such as LOSS001, learning_rate_too_high, M19, D4.2; empty: list the kinds of names.")
     ] = []
     details: Details = False
 
@@ -122,8 +130,8 @@ class Coverage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Say what a run did not record, which checks wait for it, and the lines of code that would record it."""
 
     run: Run
-    scale: Annotated[Literal["", "nano", "medium", "large"], doc("How large the training is; empty: found out.")] = ""
-    stage: Annotated[Literal["", "early", "steady", "late"], doc("How far the training is; empty: found out.")] = ""
+    scale: Annotated[Literal["", "nano", "medium", "large"], doc("Scale of the training; empty: determined from the run.")] = ""
+    stage: Annotated[Literal["", "early", "steady", "late"], doc("Stage of the training; empty: determined from the run.")] = ""
     details: Details = False
     which: Which = ""
     columns: Columns = {}

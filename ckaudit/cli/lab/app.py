@@ -32,7 +32,7 @@ Pattern = Annotated[
     str,
     typer.Argument(
         metavar="[PATTERN]",
-        help="Only names, or ids such as EXP-4, that match, as in 'lr_*,healthy*'; without one, all.",
+        help="Only matching names, or ids such as EXP-4, as in 'lr_*,healthy*'. Default: all.",
         show_default=False,
     ),
 ]
@@ -57,7 +57,7 @@ def lab() -> None:
 
 
 def list_all(pattern: Pattern = "", *, format: Format = "terminal") -> int:  # noqa: A002  what the option is called
-    """List every fault with its truth, healthy trainings, controls and experiments; needs no PyTorch."""
+    """List every fault with its label, healthy trainings, controls and experiments; needs no PyTorch."""
     checked_choice(format, FEW_FORMATS, "format")
     from ckaudit.lab.training_spec import catalogue
     from ckaudit.reports.lab.catalogue import render
@@ -103,14 +103,12 @@ Training = Annotated[
     ),
 ]
 Seed = Annotated[str, typer.Option("--seed", metavar="N", help="0, 1, 2, 10 or 11.")]
-RunFolder = Annotated[
-    str, typer.Option("--out", "-o", metavar="DIR", help="Run folder; without it runs/NAME.", show_default=False)
-]
-Stop = Annotated[str, typer.Option("--stop", metavar="N", help="Last step, at least 1; without it, all.", show_default=False)]
+RunFolder = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Run folder. Default: runs/NAME.", show_default=False)]
+Stop = Annotated[str, typer.Option("--stop", metavar="N", help="Last step, at least 1. Default: all.", show_default=False)]
 Force = Annotated[
     bool, typer.Option("--force", help="Delete the run in DIR and record anew; a folder with any other file is still refused.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress and summary.")]
 
 
 def run(
@@ -145,7 +143,7 @@ Examples:
   ckaudit lab curriculum EXP-4 --out runs/exp4
 \b
 Exit codes:
-  0  trained, audited and told
+  0  trained, audited and printed
   2  could not train: an unknown name, no PyTorch, a folder that is
      in use or cannot be written
 """
@@ -161,7 +159,7 @@ Experiments = Annotated[
     str,
     typer.Argument(
         metavar="[NAME]",
-        help="An experiment, or its number such as EXP-4; without one, all of them.",
+        help="An experiment, or its number such as EXP-4. Default: all of them.",
         show_default=False,
         autocompletion=_names_of_experiments,
     ),

@@ -21,8 +21,8 @@ Examples:
   ckaudit lab record --split test --only 'resume_*'
   ckaudit lab record --split both --fresh --jobs 4
 \b
-What is there is left alone, so that a recording that was stopped goes on
-where it was; what was made by another version of a fault is trained again.
+Existing recordings are kept, so that a stopped command continues where it
+ended; a recording by another version of a fault is trained again.
 \b
 Exit codes:
   0  everything is recorded
@@ -30,7 +30,7 @@ Exit codes:
   2  could not train: no PyTorch, or a cache that cannot be written
 """
 
-Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again, also what is there.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again, even if it is recorded.")]
 
 # Options that `record` and `score` share.
 SPLITS = ("dev", "test", "both")
@@ -49,21 +49,21 @@ Cache = Annotated[
     typer.Option(
         "--cache",
         metavar="DIR",
-        help="Where recordings are kept; without it $XDG_CACHE_HOME/ckaudit/lab, or ~/.cache/ckaudit/lab.",
+        help="Folder of the recordings. Default: $XDG_CACHE_HOME/ckaudit/lab, or ~/.cache/ckaudit/lab.",
         show_default=False,
     ),
 ]
 Only = Annotated[
     str,
     typer.Option(
-        "--only", metavar="PATTERNS", help="Only names, or name.seed, that match, as in 'lr_*,healthy.0'.", show_default=False
+        "--only", metavar="PATTERNS", help="Only matching names, or name.seed, as in 'lr_*,healthy.0'.", show_default=False
     ),
 ]
-Jobs = Annotated[str, typer.Option("--jobs", "-j", metavar="N", help="Processes at a time.")]
+Jobs = Annotated[str, typer.Option("--jobs", "-j", metavar="N", help="Parallel processes.")]
 
 
 def command(*, split: SplitName = "dev", cache: Cache = "", only: Only = "", jobs: Jobs = "2", fresh: Fresh = False) -> int:
-    """Train what is missing in the cache, each training in a process of its own with one thread."""
+    """Train the recordings missing in the cache, each in its own process with one thread."""
     return 1 if train_missing(split, cache, only, jobs=count(jobs, "--jobs"), fresh=fresh) else 0
 
 

@@ -26,14 +26,14 @@ Examples:
   ckaudit lab score --split both --write
   ckaudit lab score --split wild-dev --pairs --verbose
 \b
-Every scoring of the test split adds a line to docs/benchmark-history.csv,
-where there is a folder docs: how often one looked belongs to the result.
-Of wild-dev and wild-test it says besides how many steps before the loss shows
-a slow fault that is told, by fault and by code with --verbose.
+Every scoring of the test split adds a line to docs/benchmark-history.csv, if
+there is a folder docs: the number of scorings belongs to the result. For
+wild-dev and wild-test, the command also prints how many steps before the loss
+shows a slow fault the audit reports it, by fault and by code with --verbose.
 \b
 Exit codes:
   0  scored
-  1  a run broke the audit
+  1  the audit of a run failed
   2  nothing is recorded, or could not be trained
 """
 
@@ -53,9 +53,7 @@ Output = Annotated[
 ]
 Bare = Annotated[bool, typer.Option("--bare", help="Show the auditor only the log that other tools read.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Train everything again first; without it nothing is trained.")]
-Write = Annotated[
-    bool, typer.Option("--write", help="Write the tables into docs/benchmark.md, each split into a part of its own.")
-]
+Write = Annotated[bool, typer.Option("--write", help="Write the tables into docs/benchmark.md, each split into its own part.")]
 
 
 def command(
@@ -73,9 +71,9 @@ def command(
     jobs: Jobs = "2",
     verbose: Verbose = False,
 ) -> int:
-    """Audit every recording, hold the verdicts against the truth, and print how often they are right.
+    """Audit every recording, compare the verdicts with the labels, and print how often they are right.
 
-    Nothing is trained, unless with --fresh: what was not recorded by ckaudit lab record is named and not scored.
+    Nothing is trained without --fresh: recordings that ckaudit lab record has not made are listed and not scored.
     """
     checked_choice(format, FEW_FORMATS, "format")
     check_folder(output)

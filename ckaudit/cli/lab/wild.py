@@ -18,9 +18,9 @@ Examples:
   ckaudit lab wild --draws 40
   ckaudit lab wild --split wild-test --draws 300 --seed 5 --jobs 4
 \b
-A draw is a family of the zoo, a way to train it, and a fault. It depends on
-split, seed and number alone, so that a drawing that was stopped goes on where
-it was. Score it with: ckaudit lab score --split wild-dev --seed 0
+A draw is a family of the zoo, a way to train it, and a fault. It depends only
+on split, seed and number, so that a stopped command continues where it ended.
+Score it with: ckaudit lab score --split wild-dev --seed 0
 \b
 Exit codes:
   0  everything is recorded
@@ -36,12 +36,12 @@ Split = Annotated[
     typer.Option(
         "--split",
         metavar="SPLIT",
-        help="wild-dev (families that rules may be mended by) or wild-test (only scored, under a new seed each time).",
+        help="wild-dev (families for improving rules) or wild-test (only scored, under a new seed each time).",
         autocompletion=lambda: list(WILD_SPLITS),
     ),
 ]
-Draws = Annotated[str, typer.Option("--draws", "-n", metavar="N", help="How many draws there are to be.")]
-Seed = Annotated[str, typer.Option("--seed", metavar="N", help="Number of the drawing: another one, other draws.")]
+Draws = Annotated[str, typer.Option("--draws", "-n", metavar="N", help="Number of draws.")]
+Seed = Annotated[str, typer.Option("--seed", metavar="N", help="Seed of the draws.")]
 Pairs = Annotated[bool, typer.Option("--pairs", help="Groups of runs to compare, instead of ill runs and healthy twins.")]
 
 
@@ -55,7 +55,7 @@ def command(
     jobs: Jobs = "2",
     fresh: Fresh = False,
 ) -> int:
-    """Train draws of many families, each with a fault and without, on one thread each."""
+    """Train draws of many families, each with and without a fault, on one thread each."""
     checked_choice(split, WILD_SPLITS, "split")
     wanted, drawing, workers = count(draws, "--draws"), seed_number(seed), count(jobs, "--jobs")
     from ckaudit.lab.record import need, writable

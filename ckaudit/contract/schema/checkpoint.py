@@ -38,22 +38,20 @@ class BinRange(Struct, gc=False):
     """Bins of equal width, without writing their edges."""
 
     range: Annotated[list[Number], Meta(min_length=2, max_length=2), doc("Lower and upper end of all bins.", shape="(2,)")]
-    count: Annotated[int, Meta(ge=1), doc("How many bins of equal width.", unit="bins")]
+    count: Annotated[int, Meta(ge=1), doc("Number of bins of equal width.", unit="bins")]
 
 
 class Histogram(Struct, gc=False):
     """The distribution of the values of a tensor."""
 
-    bins: Annotated[
-        BinRange | list[Number], doc("n+1 edges, or n centres, or the range and number of equal bins.", shape="(n+1,)")
-    ]
-    counts: Annotated[list[NonNegative], doc("Values in each bin.", unit="elements", shape="(n,)")]
+    bins: Annotated[BinRange | list[Number], doc("n+1 edges, n centres, or the range and number of equal bins.", shape="(n+1,)")]
+    counts: Annotated[list[NonNegative], doc("Number of values in each bin.", unit="elements", shape="(n,)")]
 
 
 class PackedGrid(Struct, gc=False):
     """A grid of 8-bit numbers: value = min + (max - min) * byte / 255."""
 
-    encoding: Annotated[Literal["q8"], doc("How `data` is packed.")]
+    encoding: Annotated[Literal["q8"], doc("Encoding of `data`.")]
     shape: Annotated[list[Count], doc("Size of the unpacked grid; a leading size is the number of heads.", shape="(2,) or (3,)")]
     min: Annotated[Number, doc("Value of byte 0.")]
     max: Annotated[Number, doc("Value of byte 255.")]
@@ -77,14 +75,14 @@ class WeightStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     frobenius_norm: Annotated[NonNegative | UnsetType, doc("Square root of the sum of squared elements.")] = UNSET
     spectral_norm: Annotated[NonNegative | UnsetType, doc("Largest singular value, by power iteration.")] = UNSET
     percentiles: Annotated[Percentiles | UnsetType, doc("Values at 1, 5, 25, 50, 75, 95 and 99 %.", shape="(7,)")] = UNSET
-    sampled: Annotated[Count | UnsetType, doc("Elements that percentiles and histogram saw; absent: all.", unit="elements")] = (
-        UNSET
-    )
+    sampled: Annotated[
+        Count | UnsetType, doc("Number of elements in percentiles and histogram; absent: all.", unit="elements")
+    ] = UNSET
     histogram: Annotated[Histogram | UnsetType, doc("Distribution of the elements.")] = UNSET
     sampled_grid_32x32: Annotated[Grid | UnsetType, doc("Elements at rows and columns floor(i*n/32).", shape="(32, 32)")] = UNSET
     nonfinite_count: Annotated[Count | UnsetType, doc("Elements that are NaN or infinite.", unit="elements")] = UNSET
-    tied_to: Annotated[str | UnsetType, doc("Name of the tensor that shares this storage.")] = UNSET
-    placement: Annotated[Placement | UnsetType, doc("What part of the tensor a rank's own file describes.")] = UNSET
+    tied_to: Annotated[str | UnsetType, doc("Name of the tensor whose storage this tensor shares.")] = UNSET
+    placement: Annotated[Placement | UnsetType, doc("The part of the tensor that a rank's own file describes.")] = UNSET
     hash: Annotated[str | UnsetType, doc("Hash of the exact bytes, as algorithm:hex.")] = UNSET
 
 
@@ -99,15 +97,15 @@ class GradientStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     max: Annotated[Number | UnsetType, doc("Largest element.")] = UNSET
     zero_fraction: Annotated[NonNegative | UnsetType, doc("Share of elements that are exactly zero, 0 to 1.")] = UNSET
     percentiles: Annotated[Percentiles | UnsetType, doc("Values at 1, 5, 25, 50, 75, 95 and 99 %.", shape="(7,)")] = UNSET
-    sampled: Annotated[Count | UnsetType, doc("Elements that percentiles and histogram saw; absent: all.", unit="elements")] = (
-        UNSET
-    )
+    sampled: Annotated[
+        Count | UnsetType, doc("Number of elements in percentiles and histogram; absent: all.", unit="elements")
+    ] = UNSET
     histogram: Annotated[Histogram | UnsetType, doc("Distribution of the elements.")] = UNSET
     sampled_grid_32x32: Annotated[Grid | UnsetType, doc("Elements at rows and columns floor(i*n/32).", shape="(32, 32)")] = UNSET
     dtype: Annotated[str | UnsetType, doc("Element type of the gradient.")] = UNSET
     numel: Annotated[Count | UnsetType, doc("Number of elements.", unit="elements")] = UNSET
     nonfinite_count: Annotated[Count | UnsetType, doc("Elements that are NaN or infinite.", unit="elements")] = UNSET
-    placement: Annotated[Placement | UnsetType, doc("What part of the gradient a rank's own file describes.")] = UNSET
+    placement: Annotated[Placement | UnsetType, doc("The part of the gradient that a rank's own file describes.")] = UNSET
     hash: Annotated[str | UnsetType, doc("Hash of the exact bytes, as algorithm:hex.")] = UNSET
 
 
@@ -115,13 +113,13 @@ class DeltaStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     """The distance that one weight tensor moved."""
 
     norm: Annotated[NonNegative | UnsetType, doc("L2 norm of the last update, w_new - w_old.")] = UNSET
-    relative: Annotated[NonNegative | UnsetType, doc("norm over the norm of the tensor.")] = UNSET
-    moved: Annotated[NonNegative | UnsetType, doc("Norm of w_t - w_0 over the norm of w_0.")] = UNSET
+    relative: Annotated[NonNegative | UnsetType, doc("`norm` divided by the norm of the tensor.")] = UNSET
+    moved: Annotated[NonNegative | UnsetType, doc("Norm of w_t - w_0 divided by the norm of w_0.")] = UNSET
     decay: Annotated[
-        NonNegative | UnsetType, doc("Share of the tensor that weight decay takes off in one update: learning rate times decay.")
+        NonNegative | UnsetType, doc("Share of the tensor that weight decay removes in one update: learning rate times decay.")
     ] = UNSET
-    learning_rate: Annotated[NonNegative | UnsetType, doc("Rate of the tensor's group, where groups differ.")] = UNSET
-    unchanged: Annotated[NonNegative | UnsetType, doc("Share of elements, in half precision, that it left alone.")] = UNSET
+    learning_rate: Annotated[NonNegative | UnsetType, doc("Learning rate of the tensor's group, if groups differ.")] = UNSET
+    unchanged: Annotated[NonNegative | UnsetType, doc("Share of half-precision elements that the update left unchanged.")] = UNSET
 
 
 class ActivationStats(Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -135,8 +133,10 @@ class ActivationStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     max: Annotated[Number | UnsetType, doc("Largest element.")] = UNSET
     rms: Annotated[NonNegative | UnsetType, doc("Square root of the mean square.")] = UNSET
     mean_abs: Annotated[NonNegative | UnsetType, doc("Mean absolute value (F5).")] = UNSET
-    p50: Annotated[NonNegative | UnsetType, doc("Median over tokens of the root mean square of a token's vector.")] = UNSET
-    p99: Annotated[NonNegative | UnsetType, doc("99th percentile of the same.")] = UNSET
+    p50: Annotated[NonNegative | UnsetType, doc("Median over tokens of the root mean square of each token's vector.")] = UNSET
+    p99: Annotated[
+        NonNegative | UnsetType, doc("99th percentile over tokens of the root mean square of each token's vector.")
+    ] = UNSET
     sparsity: Annotated[NonNegative | UnsetType, doc("Share of elements that are exactly zero, 0 to 1.")] = UNSET
     outlier_rate: Annotated[NonNegative | UnsetType, doc("Share of elements beyond six standard deviations, 0 to 1.")] = UNSET
     dead_units: Annotated[Count | UnsetType, doc("Units that never exceed 1e-3 in absolute value (F8).", unit="units")] = UNSET
@@ -146,7 +146,7 @@ class ActivationStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     sampled: Annotated[
         Count | UnsetType,
         doc(
-            "Elements looked at for all but min, max, dead_units and nonfinite_count, where that was not all of them.",
+            "Number of elements sampled for all statistics but min, max, dead_units and nonfinite_count; absent: all.",
             unit="elements",
         ),
     ] = UNSET
@@ -159,7 +159,8 @@ class AttentionStats(Struct, kw_only=True, omit_defaults=True, gc=False):
         list[Number] | UnsetType, doc("Mean over queries of -sum p log p (F9).", unit="nats", shape="(H,)")
     ] = UNSET
     normalized_entropy_per_head: Annotated[
-        list[Number] | UnsetType, doc("Mean over queries of entropy over the log of the keys it may see.", shape="(H,)")
+        list[Number] | UnsetType,
+        doc("Mean over queries of the entropy divided by the log of the number of visible keys.", shape="(H,)"),
     ] = UNSET
     sharp_share_per_head: Annotated[
         list[Number] | UnsetType, doc("Share of queries with entropy below log 2 (F10), 0 to 1.", shape="(H,)")
@@ -172,21 +173,21 @@ class AttentionStats(Struct, kw_only=True, omit_defaults=True, gc=False):
     ] = UNSET
     upper_triangle_mass_per_head: Annotated[
         list[Number] | UnsetType,
-        doc("Mean probability that a query gives to later keys, those of its own prefix aside, 0 to 1.", shape="(H,)"),
+        doc("Mean probability that a query gives to later keys outside its own prefix, 0 to 1.", shape="(H,)"),
     ] = UNSET
     nearest_similarity_per_head: Annotated[
-        list[Number] | UnsetType, doc("Cosine to the most similar other head of the layer.", shape="(H,)")
+        list[Number] | UnsetType, doc("Cosine similarity to the most similar other head of the layer.", shape="(H,)")
     ] = UNSET
-    kind_per_head: Annotated[list[HeadKind] | UnsetType, doc("What the head mostly follows.", shape="(H,)")] = UNSET
+    kind_per_head: Annotated[list[HeadKind] | UnsetType, doc("What the head mostly attends to.", shape="(H,)")] = UNSET
     sampled_qk_grid_32x32_per_head: Annotated[
         PackedGrid | list[Grid] | UnsetType, doc("Probabilities at sampled queries and keys.", shape="(H, 32, 32)")
     ] = UNSET
     sampled_qk_grid_32x32: Annotated[
         PackedGrid | list[Grid] | UnsetType, doc("Another writer's name of sampled_qk_grid_32x32_per_head.", shape="(H, 32, 32)")
     ] = UNSET
-    heads: Annotated[Count | UnsetType, doc("Query heads.", unit="heads")] = UNSET
-    kv_heads: Annotated[Count | UnsetType, doc("Key and value heads.", unit="heads")] = UNSET
-    keys: Annotated[Count | UnsetType, doc("Longest number of keys that a query may see.", unit="tokens")] = UNSET
+    heads: Annotated[Count | UnsetType, doc("Number of query heads.", unit="heads")] = UNSET
+    kv_heads: Annotated[Count | UnsetType, doc("Number of key and value heads.", unit="heads")] = UNSET
+    keys: Annotated[Count | UnsetType, doc("Largest number of keys that a query may see.", unit="tokens")] = UNSET
     causal: Annotated[bool | UnsetType, doc("Whether a query must not see later keys.")] = UNSET
 
 
@@ -194,10 +195,10 @@ class MoeStats(Struct, kw_only=True, omit_defaults=True):
     """The routing of one mixture-of-experts layer."""
 
     counts: Annotated[list[NonNegative] | UnsetType, doc("Tokens routed to each expert.", unit="tokens", shape="(E,)")] = UNSET
-    routed: Annotated[NonNegative | UnsetType, doc("Token assignments asked for.", unit="tokens")] = UNSET
-    dropped: Annotated[NonNegative | UnsetType, doc("Assignments refused for lack of capacity.", unit="tokens")] = UNSET
+    routed: Annotated[NonNegative | UnsetType, doc("Number of token assignments requested.", unit="tokens")] = UNSET
+    dropped: Annotated[NonNegative | UnsetType, doc("Number of assignments dropped for lack of capacity.", unit="tokens")] = UNSET
     router_probability: Annotated[
-        list[NonNegative] | UnsetType, doc("Mean over tokens of the router's probability of each expert, in sum 1.", shape="(E,)")
+        list[NonNegative] | UnsetType, doc("Mean over tokens of the router's probability of each expert; sum 1.", shape="(E,)")
     ] = UNSET
     aux_loss: Annotated[Number | UnsetType, doc("Load-balance loss (M28), before its coefficient.")] = UNSET
 
@@ -205,20 +206,20 @@ class MoeStats(Struct, kw_only=True, omit_defaults=True):
 class ProbeStats(Struct, kw_only=True, omit_defaults=True):
     """The model's output for one fixed probe."""
 
-    exact_match: Annotated[NonNegative | UnsetType, doc("Share of tokens continued exactly, 0 to 1.")] = UNSET
+    exact_match: Annotated[NonNegative | UnsetType, doc("Share of tokens that are continued exactly, 0 to 1.")] = UNSET
     overlap: Annotated[NonNegative | UnsetType, doc("Share of tokens in common with the true continuation, 0 to 1.")] = UNSET
-    loss: Annotated[Number | UnsetType, doc("Mean negative log likelihood of the truth.", unit="nats/token")] = UNSET
+    loss: Annotated[Number | UnsetType, doc("Mean negative log likelihood of the true continuation.", unit="nats/token")] = UNSET
     perplexity: Annotated[NonNegative | UnsetType, doc("exp(loss) of the true continuation.")] = UNSET
     entropy: Annotated[
-        NonNegative | UnsetType, doc("Mean over positions of -sum p log p of the next token (M23).", unit="nats")
+        NonNegative | UnsetType, doc("Mean over positions of -sum p log p of the next-token distribution (M23).", unit="nats")
     ] = UNSET
     shift: Annotated[
-        Count | UnsetType, doc("Positions by which the tokens of the probe it is named after were moved (D3.3).", unit="tokens")
+        Count | UnsetType, doc("Number of positions by which the tokens of the base probe were shifted (D3.3).", unit="tokens")
     ] = UNSET
     shifted_by: Annotated[
-        Literal["position_ids", "prepended"] | UnsetType, doc("How: by later position numbers, or by tokens put before.")
+        Literal["position_ids", "prepended"] | UnsetType, doc("Method of the shift: later positions, or prepended tokens.")
     ] = UNSET
-    held_out: Annotated[bool | UnsetType, doc("Whether training never sees the probe.")] = UNSET
+    held_out: Annotated[bool | UnsetType, doc("Whether the probe is held out from training.")] = UNSET
     hash: Annotated[str | UnsetType, doc("Hash of the probe's tokens.")] = UNSET
 
 
@@ -235,34 +236,37 @@ class OptimizerState(Struct, kw_only=True, omit_defaults=True):
 
     name: Annotated[str | UnsetType, doc("Class of the optimizer.")] = UNSET
     groups: Annotated[list[OptimizerGroup] | UnsetType, doc("Parameter groups, in the optimizer's order.", shape="(G,)")] = UNSET
-    trainable_without_optimizer: Annotated[list[str] | UnsetType, doc("Trainable tensors that no group holds.", shape="(P,)")] = (
-        UNSET
-    )
+    trainable_without_optimizer: Annotated[
+        list[str] | UnsetType, doc("Trainable tensors that are in no parameter group.", shape="(P,)")
+    ] = UNSET
     written: Annotated[
         list[str] | UnsetType,
-        doc("Tensors that torch saw written to between two updates since the checkpoint before, which rarely are.", shape="(P,)"),
+        doc(
+            "Tensors that torch saw modified between two updates since the last checkpoint, if such changes are rare.",
+            shape="(P,)",
+        ),
     ] = UNSET
     state_finite: Annotated[bool | UnsetType, doc("Whether every sampled moment is finite (M12).")] = UNSET
     epsilon: Annotated[
-        NonNegative | UnsetType, doc("What is added to the root of the second moment; the largest of all groups.")
+        NonNegative | UnsetType, doc("The constant added to the root of the second moment; the largest of all groups.")
     ] = UNSET
-    clip_norm: Annotated[NonNegative | UnsetType, doc("Largest global gradient norm let through.")] = UNSET
+    clip_norm: Annotated[NonNegative | UnsetType, doc("Maximum global gradient norm of clipping.")] = UNSET
     gradient_norm: Annotated[
-        Number | UnsetType, doc("L2 norm of all gradients as the optimizer was given them, after any clipping.")
+        Number | UnsetType, doc("L2 norm of all gradients that the optimizer received, after any clipping.")
     ] = UNSET
     clip_coefficient: Annotated[NonNegative | UnsetType, doc("Factor that clipping multiplied the gradients by, 0 to 1.")] = UNSET
     loss_scale: Annotated[NonNegative | UnsetType, doc("Scale of the loss under mixed precision (M13).")] = UNSET
-    found_inf: Annotated[bool | UnsetType, doc("Whether the scaler saw an overflow, so that the update was skipped (M15).")] = (
-        UNSET
-    )
+    found_inf: Annotated[
+        bool | UnsetType, doc("Whether the scaler detected an overflow, so that the update was skipped (M15).")
+    ] = UNSET
 
 
 class BatchFacts(Struct, kw_only=True, omit_defaults=True):
     """The batch of this step."""
 
     input_hash: Annotated[str | UnsetType, doc("Hash of the input tokens.")] = UNSET
-    batch_id: Annotated[str | int | UnsetType, doc("The loader's own name of the batch.")] = UNSET
-    source: Annotated[str | UnsetType, doc("Where the batch came from.")] = UNSET
+    batch_id: Annotated[str | int | UnsetType, doc("Name of the batch in the data loader.")] = UNSET
+    source: Annotated[str | UnsetType, doc("The source of the batch.")] = UNSET
     target_shift_match: Annotated[NonNegative | UnsetType, doc("Share of targets equal to the next input, 0 to 1.")] = UNSET
     embedded_shift_match: Annotated[
         NonNegative | UnsetType, doc("Share of targets equal to the next token that an embedding reads, 0 to 1; the largest.")
@@ -270,22 +274,22 @@ class BatchFacts(Struct, kw_only=True, omit_defaults=True):
     target_equals_input: Annotated[NonNegative | UnsetType, doc("Share of targets equal to their own input, 0 to 1.")] = UNSET
     target_equals_embedded: Annotated[
         NonNegative | UnsetType,
-        doc("Share of targets equal to the token that an embedding reads at their own place, 0 to 1; the largest."),
+        doc("Share of targets equal to the token that an embedding reads at the same position, 0 to 1; the largest."),
     ] = UNSET
     duplicate_share: Annotated[
-        NonNegative | UnsetType, doc("Share of rows, sequences or pictures, equal to an earlier one of the same batch, 0 to 1.")
+        NonNegative | UnsetType, doc("Share of rows (sequences or images) equal to an earlier row of the same batch, 0 to 1.")
     ] = UNSET
-    token_histogram: Annotated[list[NonNegative] | UnsetType, doc("Tokens in each bucket of the vocabulary.", shape="(B,)")] = (
-        UNSET
-    )
-    input_mean: Annotated[Number | UnsetType, doc("Mean of the inputs that are numbers, such as of pictures.")] = UNSET
-    input_std: Annotated[NonNegative | UnsetType, doc("Population standard deviation of the inputs that are numbers.")] = UNSET
+    token_histogram: Annotated[
+        list[NonNegative] | UnsetType, doc("Number of tokens in each bucket of the vocabulary.", shape="(B,)")
+    ] = UNSET
+    input_mean: Annotated[Number | UnsetType, doc("Mean of numeric inputs, such as images.")] = UNSET
+    input_std: Annotated[NonNegative | UnsetType, doc("Population standard deviation of numeric inputs.")] = UNSET
 
 
 class History(Struct, kw_only=True, omit_defaults=True):
     """Black box: the last steps before this one, oldest first, one column each."""
 
-    steps: Annotated[list[Step], doc("Steps held.", unit="steps", shape="(K,)")]
+    steps: Annotated[list[Step], doc("The steps in the black box.", unit="steps", shape="(K,)")]
     loss: Annotated[list[Number | None] | UnsetType, doc("Training loss.", unit="nats/token", shape="(K,)")] = UNSET
     learning_rate: Annotated[list[Number | None] | UnsetType, doc("Learning rate of the first group.", shape="(K,)")] = UNSET
     batch_hash: Annotated[list[str | None] | UnsetType, doc("Hash of each batch.", shape="(K,)")] = UNSET
@@ -300,11 +304,11 @@ class History(Struct, kw_only=True, omit_defaults=True):
 class Cost(Struct, kw_only=True, omit_defaults=True):
     """The cost of writing this checkpoint for the training."""
 
-    ms: Annotated[NonNegative | UnsetType, doc("Time taken inside the step.", unit="ms")] = UNSET
-    step_share: Annotated[NonNegative | UnsetType, doc("ms over the duration of a step.")] = UNSET
+    ms: Annotated[NonNegative | UnsetType, doc("Time that writing took inside the step.", unit="ms")] = UNSET
+    step_share: Annotated[NonNegative | UnsetType, doc("`ms` divided by the duration of a step.")] = UNSET
     share: Annotated[
         NonNegative | UnsetType,
-        doc("Share of the time since the checkpoint before that recording took: that checkpoint, and every step since; 0 to 1."),
+        doc("Share of the time since the last checkpoint that recording took: this checkpoint and every step since; 0 to 1."),
     ] = UNSET
 
 
@@ -312,14 +316,15 @@ class RankFacts(Struct, kw_only=True, omit_defaults=True):
     """Facts that only one rank knows."""
 
     step_time: Annotated[
-        NonNegative | UnsetType, doc("Duration of a step, less waiting for other ranks where known.", unit="s")
+        NonNegative | UnsetType,
+        doc("Duration of a step, without the time spent waiting for other ranks if that is known.", unit="s"),
     ] = UNSET
-    input_time: Annotated[NonNegative | UnsetType, doc("Time before the forward pass, waiting for data.", unit="s")] = UNSET
-    compute_time: Annotated[NonNegative | UnsetType, doc("Computing.", unit="s")] = UNSET
-    comm_time: Annotated[NonNegative | UnsetType, doc("Communicating.", unit="s")] = UNSET
-    parameter_hash: Annotated[str | UnsetType, doc("Hash of all parameters that every rank holds whole.")] = UNSET
+    input_time: Annotated[NonNegative | UnsetType, doc("Time spent waiting for data before the forward pass.", unit="s")] = UNSET
+    compute_time: Annotated[NonNegative | UnsetType, doc("Time spent computing.", unit="s")] = UNSET
+    comm_time: Annotated[NonNegative | UnsetType, doc("Time spent communicating.", unit="s")] = UNSET
+    parameter_hash: Annotated[str | UnsetType, doc("Hash of all parameters that every rank holds completely.")] = UNSET
     data_hash: Annotated[str | UnsetType, doc("Hash of this rank's batch.")] = UNSET
-    heartbeat: Annotated[NonNegative | UnsetType, doc("Unix time when the rank was last alive.", unit="s")] = UNSET
+    heartbeat: Annotated[NonNegative | UnsetType, doc("Unix time when the rank was last known to be alive.", unit="s")] = UNSET
     memory_used: Annotated[Count | UnsetType, doc("Device memory in use.", unit="bytes")] = UNSET
 
 
@@ -328,38 +333,42 @@ class Parity(Struct, kw_only=True, omit_defaults=True):
 
     loss_diff: Annotated[NonNegative | UnsetType, doc("Absolute difference of the losses.", unit="nats/token")] = UNSET
     param_diff: Annotated[NonNegative | UnsetType, doc("Largest absolute difference of a parameter.")] = UNSET
-    relative_param_diff: Annotated[NonNegative | UnsetType, doc("param_diff over the parameter's largest magnitude.")] = UNSET
-    worst_tensor: Annotated[str | UnsetType, doc("Where param_diff was found.")] = UNSET
+    relative_param_diff: Annotated[NonNegative | UnsetType, doc("param_diff divided by the parameter's largest magnitude.")] = (
+        UNSET
+    )
+    worst_tensor: Annotated[str | UnsetType, doc("Parameter with the largest difference, `param_diff`.")] = UNSET
     reference: Annotated[str | UnsetType, doc("Name of the reference implementation.")] = UNSET
     gradient_error: Annotated[
         NonNegative | UnsetType,
-        doc("Largest difference of a gradient from central differences, over the larger (MAP-2), 0 to 2."),
+        doc("Largest difference of a gradient from central differences, relative to the larger of both (MAP-2), 0 to 2."),
     ] = UNSET
-    gradient_worst_tensor: Annotated[str | UnsetType, doc("Where gradient_error was found.")] = UNSET
+    gradient_worst_tensor: Annotated[str | UnsetType, doc("Tensor with the largest `gradient_error`.")] = UNSET
 
 
 class Replay(Struct, kw_only=True, omit_defaults=True):
     """A second run of the same steps from the same state (D1.6)."""
 
-    identical: Annotated[bool | UnsetType, doc("Whether every bit agreed.")] = UNSET
-    steps: Annotated[Count | UnsetType, doc("Steps replayed.", unit="steps")] = UNSET
-    first_difference: Annotated[Step | UnsetType, doc("First step that disagreed.", unit="steps")] = UNSET
+    identical: Annotated[bool | UnsetType, doc("Whether every bit was equal.")] = UNSET
+    steps: Annotated[Count | UnsetType, doc("Number of steps replayed.", unit="steps")] = UNSET
+    first_difference: Annotated[Step | UnsetType, doc("First step that differed.", unit="steps")] = UNSET
     loss_diff: Annotated[NonNegative | UnsetType, doc("Largest absolute difference of the losses.", unit="nats/token")] = UNSET
 
 
 class Checkpoint(Struct, kw_only=True, omit_defaults=True):
     """Statistics of one training step. Fields that this version does not know are kept and counted, never an error."""
 
-    schema_version: Annotated[Literal["ck.analysis.v1"], doc("Which contract this file follows.")]
-    step: Annotated[Step, doc("Update attempts finished.", unit="steps")]
+    schema_version: Annotated[Literal["ck.analysis.v1"], doc("Version of the contract that this file follows.")]
+    step: Annotated[Step, doc("Number of update attempts completed.", unit="steps")]
     loss: Annotated[Number | UnsetType, doc("Training loss of this step, mean over non-pad targets.", unit="nats/token")] = UNSET
-    model_scale_hint: Annotated[str | UnsetType, doc("Size and family of the model, in words.")] = UNSET
+    model_scale_hint: Annotated[str | UnsetType, doc("Size and family of the model, as free text.")] = UNSET
     time: Annotated[NonNegative | UnsetType, doc("When the step ended, Unix time.", unit="s")] = UNSET
-    session: Annotated[Count | UnsetType, doc("Which start of the run wrote this; rises by one at each resume.")] = UNSET
-    triggers: Annotated[list[Trigger] | UnsetType, doc("Why this checkpoint was taken.")] = UNSET
-    event_step: Annotated[Step | UnsetType, doc("The step whose event asked for this checkpoint.", unit="steps")] = UNSET
+    session: Annotated[Count | UnsetType, doc("Number of the session that wrote this file; increases by one at each resume.")] = (
+        UNSET
+    )
+    triggers: Annotated[list[Trigger] | UnsetType, doc("What triggered this checkpoint.")] = UNSET
+    event_step: Annotated[Step | UnsetType, doc("The step whose event triggered this checkpoint.", unit="steps")] = UNSET
     rank: Annotated[Count | UnsetType, doc("Rank that wrote the file; absent: the merged file.")] = UNSET
-    gradients_source: Annotated[GradientsSource | UnsetType, doc("Where in the step the gradients were read.")] = UNSET
+    gradients_source: Annotated[GradientsSource | UnsetType, doc("Point in the step at which the gradients were read.")] = UNSET
     scalars: Annotated[dict[str, Number] | UnsetType, doc("Values of this step by their catalogue name.")] = UNSET
     weights: Annotated[dict[str, WeightStats] | UnsetType, doc("Weights by tensor name.")] = UNSET
     gradients: Annotated[dict[str, GradientStats] | UnsetType, doc("Gradients by tensor name.")] = UNSET
@@ -368,18 +377,18 @@ class Checkpoint(Struct, kw_only=True, omit_defaults=True):
     attention: Annotated[dict[str, AttentionStats] | UnsetType, doc("Attention by layer name.")] = UNSET
     optimizer: Annotated[OptimizerState | UnsetType, doc("Optimizer and loss scaler.")] = UNSET
     data: Annotated[BatchFacts | UnsetType, doc("The batch.")] = UNSET
-    loss_function: Annotated[LossFunctionStats | UnsetType, doc("What the loss function was given.")] = UNSET
+    loss_function: Annotated[LossFunctionStats | UnsetType, doc("Inputs and value of the loss function.")] = UNSET
     loss_terms: Annotated[
         dict[str, LossTermStats] | UnsetType,
-        doc("Loss functions that a step calls for parts of its loss, where there are several, by name and classes: mse_loss/4."),
+        doc("Loss functions that a step calls for parts of its loss, if several, by name and classes: mse_loss/4."),
     ] = UNSET
     moe: Annotated[dict[str, MoeStats] | UnsetType, doc("Expert routing by layer name.")] = UNSET
     probes: Annotated[dict[str, ProbeStats] | UnsetType, doc("Fixed probes by name.")] = UNSET
     parity: Annotated[Parity | UnsetType, doc("Comparison with a reference implementation.")] = UNSET
     replay: Annotated[Replay | UnsetType, doc("Comparison with a second run of the same steps.")] = UNSET
     history: Annotated[History | UnsetType, doc("The last steps before this one.")] = UNSET
-    rank_facts: Annotated[RankFacts | UnsetType, doc("What only this rank knows.")] = UNSET
-    cost: Annotated[Cost | UnsetType, doc("What writing this file cost.")] = UNSET
+    rank_facts: Annotated[RankFacts | UnsetType, doc("Facts that only this rank knows.")] = UNSET
+    cost: Annotated[Cost | UnsetType, doc("Cost of writing this file.")] = UNSET
     left_out: Annotated[
-        list[str] | UnsetType, doc("Paths that a size budget left out of some entries or all, such as weights.*.histogram.")
+        list[str] | UnsetType, doc("Paths that a size budget omitted from some or all entries, such as weights.*.histogram.")
     ] = UNSET

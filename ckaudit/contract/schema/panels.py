@@ -22,13 +22,13 @@ Answered = Literal["good", "watch", "bad", "unknown"]
 class Trace(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """One curve, or one row of bars."""
 
-    name: Annotated[str, doc("What it is of.")]
+    name: Annotated[str, doc("The quantity that the curve or the bars show.")]
     x: Annotated[list[Number | str], doc("Steps, or labels of bars.", shape="(N,)")]
-    y: Annotated[list[Number | None], doc("Values; null where not recorded.", shape="(N,)")]
-    low: Annotated[list[Number | None], doc("Lower edge of a band; empty: none.", shape="(N,)")] = []
-    high: Annotated[list[Number | None], doc("Upper edge of a band; empty: none.", shape="(N,)")] = []
-    run: Annotated[int, doc("Which run it is of: 0 the first, 1 the other.")] = 0
-    axis: Annotated[Literal["left", "right"], doc("Which axis it is measured on.")] = "left"
+    y: Annotated[list[Number | None], doc("Values; null: not recorded.", shape="(N,)")]
+    low: Annotated[list[Number | None], doc("Lower edge of a band; empty: no band.", shape="(N,)")] = []
+    high: Annotated[list[Number | None], doc("Upper edge of a band; empty: no band.", shape="(N,)")] = []
+    run: Annotated[int, doc("The run that it belongs to: 0 the first, 1 the second.")] = 0
+    axis: Annotated[Literal["left", "right"], doc("The axis that it uses.")] = "left"
 
 
 class Matrix(Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -36,7 +36,7 @@ class Matrix(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
     rows: Annotated[list[str], doc("Names of the rows.", shape="(R,)")]
     columns: Annotated[list[str], doc("Names of the columns.", shape="(C,)")]
-    values: Annotated[list[list[Number | None]], doc("Cells; null where not recorded.", shape="(R, C)")]
+    values: Annotated[list[list[Number | None]], doc("Cells; null: not recorded.", shape="(R, C)")]
 
 
 class Frame(Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -44,9 +44,9 @@ class Frame(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
     step: Annotated[Step, doc("The step.", unit="steps")]
     where: Annotated[str, doc("Tensor, layer or head.")]
-    cells: Annotated[Grid, doc("Its cells: bytes between two ends, or nested numbers where one is not finite.", shape="(R, C)")]
-    rows: Annotated[list[str], doc("Names of the rows; empty: they have none.", shape="(R,)")] = []
-    columns: Annotated[list[str], doc("Names of the columns; empty: they have none.", shape="(C,)")] = []
+    cells: Annotated[Grid, doc("The cells: bytes between two limits, or nested numbers if one is not finite.", shape="(R, C)")]
+    rows: Annotated[list[str], doc("Names of the rows; empty: no names.", shape="(R,)")] = []
+    columns: Annotated[list[str], doc("Names of the columns; empty: no names.", shape="(C,)")] = []
 
 
 class Ridge(Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -62,38 +62,40 @@ class Mark(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """A step at which something happened."""
 
     step: Annotated[Step, doc("The step.", unit="steps")]
-    kind: Annotated[Literal["finding", "spike", "event", "resume", "parting"], doc("What it is.")]
-    text: Annotated[str, doc("What happened, in one sentence.")]
+    kind: Annotated[Literal["finding", "spike", "event", "resume", "parting"], doc("Kind of the event.")]
+    text: Annotated[str, doc("One sentence that describes the event.")]
     until: Annotated[Step | None, doc("Last step of an interval.", unit="steps")] = None
-    severity: Annotated[str | None, doc("Of a finding.")] = None
-    code: Annotated[str | None, doc("Of a finding.")] = None
-    finding: Annotated[int | None, doc("Which finding of the report it is, by its place.")] = None
+    severity: Annotated[str | None, doc("Severity, if the mark is a finding.")] = None
+    code: Annotated[str | None, doc("Code, if the mark is a finding.")] = None
+    finding: Annotated[int | None, doc("Index of the finding in the report.")] = None
 
 
 class Chart(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """One chart."""
 
-    id: Annotated[str, doc("Name that findings and links know it by.")]
-    title: Annotated[str, doc("The question it answers.")]
-    shape: Annotated[Shape, doc("How it is drawn.")]
-    metrics: Annotated[list[str], doc("Catalogue names of what it shows.")] = []
-    formula: Annotated[str, doc("How it is computed, as TeX; empty: as recorded.")] = ""
-    unit: Annotated[str, doc("Unit of its values, of those on the left axis where there are two.")] = "1"
-    right_unit: Annotated[str, doc("Unit of the right axis; empty: there is none.")] = ""
-    stacked: Annotated[bool, doc("Whether the curves are parts that stand on each other.")] = False
-    x: Annotated[str, doc("What the horizontal axis counts.")] = "step"
-    log: Annotated[bool, doc("Whether values are drawn on a logarithmic scale.")] = False
-    run: Annotated[int | None, doc("Which of two runs it is of: 0 the first, 1 the other; null: of both, or there is one.")] = (
-        None
-    )
-    ends: Annotated[tuple[Number, Number] | None, doc("Ends of the scale that maps of two runs share; null: its own.")] = None
+    id: Annotated[str, doc("Name by which findings and links refer to the chart.")]
+    title: Annotated[str, doc("The question that the chart answers.")]
+    shape: Annotated[Shape, doc("Type of the chart.")]
+    metrics: Annotated[list[str], doc("Catalogue names of the metrics shown.")] = []
+    formula: Annotated[str, doc("Formula of the values, as TeX; empty: as recorded.")] = ""
+    unit: Annotated[str, doc("Unit of the values; with two axes, the unit of the left axis.")] = "1"
+    right_unit: Annotated[str, doc("Unit of the right axis; empty: no right axis.")] = ""
+    stacked: Annotated[bool, doc("Whether the curves are stacked parts of a sum.")] = False
+    x: Annotated[str, doc("Quantity on the horizontal axis.")] = "step"
+    log: Annotated[bool, doc("Whether values are on a logarithmic scale.")] = False
+    run: Annotated[
+        int | None, doc("The run that the chart belongs to: 0 the first, 1 the second; null: both, or there is only one.")
+    ] = None
+    ends: Annotated[
+        tuple[Number, Number] | None, doc("Ends of the scale that the maps of two runs share; null: the chart has its own scale.")
+    ] = None
     traces: Annotated[list[Trace], doc("Curves or bars.")] = []
-    matrix: Annotated[Matrix | None, doc("Of a heatmap.")] = None
+    matrix: Annotated[Matrix | None, doc("Cells of a heatmap.")] = None
     ridges: Annotated[list[Ridge], doc("Histograms over time.")] = []
-    frames: Annotated[list[Frame], doc("Grids of a slider.")] = []
-    marks: Annotated[list[Mark], doc("What happened at which step.")] = []
-    lines: Annotated[list[tuple[str, Number]], doc("Limits and baselines: a name and a value each.")] = []
-    note: Annotated[str, doc("What a reader must know, such as what was left out.")] = ""
+    frames: Annotated[list[Frame], doc("Frames of a slider.")] = []
+    marks: Annotated[list[Mark], doc("Events at steps.")] = []
+    lines: Annotated[list[tuple[str, Number]], doc("Limits and baselines, each with a name and a value.")] = []
+    note: Annotated[str, doc("A note on the chart, such as what was left out.")] = ""
 
 
 class Tab(Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -101,45 +103,46 @@ class Tab(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
     id: Annotated[str, doc("Short name.")]
     question: Annotated[str, doc("The question.")]
-    kind: Annotated[Literal["question", "dashboard"], doc("A question, or a view of what is looked at every so often.")] = (
+    kind: Annotated[Literal["question", "dashboard"], doc("question: a question; dashboard: a view for regular monitoring.")] = (
         "question"
     )
-    word: Annotated[Answered, doc("The answer in a word.")]
+    word: Annotated[Answered, doc("The answer as one word.")]
     answer: Annotated[str, doc("The answer in a sentence or two, with its numbers.")]
-    charts: Annotated[list[Chart], doc("Pictures.")] = []
-    answers: Annotated[list[Answer], doc("The questions of the interview that it rests on, with their answers.")] = []
-    findings: Annotated[list[int], doc("Which findings of the report belong here, by their place.")] = []
-    missing: Annotated[list[str], doc("What could not be drawn, with the reason; one sentence each.")] = []
+    charts: Annotated[list[Chart], doc("Charts.")] = []
+    answers: Annotated[list[Answer], doc("Questions of the playbook that the answer rests on, with their answers.")] = []
+    findings: Annotated[list[int], doc("Indices of the related findings in the report.")] = []
+    missing: Annotated[list[str], doc("What could not be drawn and why; one sentence each.")] = []
 
 
 class Link(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """The best place to see a finding."""
 
-    finding: Annotated[int, doc("Which finding of the report, by its place.")]
-    tab: Annotated[str, doc("The tab.")]
-    chart: Annotated[str | None, doc("The chart on it; null: none shows it.")] = None
-    step: Annotated[Step | None, doc("The step to look at; null: it has none.", unit="steps")] = None
+    finding: Annotated[int, doc("Index of the finding in the report.")]
+    tab: Annotated[str, doc("The tab that shows it.")]
+    chart: Annotated[str | None, doc("The chart on the tab; null: no chart shows it.")] = None
+    step: Annotated[Step | None, doc("The step to look at; null: none.", unit="steps")] = None
 
 
 class Beside(Struct, kw_only=True, frozen=True):
     """The first-page facts of a second run, and how it compares with the first."""
 
-    severity: Annotated[Severity | None, doc("The gravest finding of the second run; null: none.")]
-    verdict: Annotated[str, doc("What triage says of the second run.")]
-    word: Annotated[Word, doc("How the second run does against the first.")]
-    message: Annotated[str, doc("The same as one sentence.")]
-    cause: Annotated[Diagnosis | None, doc("The likeliest cause of what ails the second run; null: none.")] = None
+    severity: Annotated[Severity | None, doc("Severity of the most severe finding of the second run; null: none.")]
+    verdict: Annotated[str, doc("The triage verdict on the second run.")]
+    word: Annotated[Word, doc("How the second run compares with the first.")]
+    message: Annotated[str, doc("The comparison as one sentence.")]
+    cause: Annotated[Diagnosis | None, doc("The most likely cause of the second run's problem; null: none.")] = None
 
 
 class Panels(Struct, kw_only=True, frozen=True):
     """All charts; all members are always written."""
 
-    schema_version: Annotated[Literal["ck.panels.v1"], doc("Which contract this document follows.")]
-    subjects: Annotated[list[str], doc("The run, and the one it is compared with.")]
-    tabs: Annotated[list[Tab], doc("In the order of the questions.")]
+    schema_version: Annotated[Literal["ck.panels.v1"], doc("Version of the contract that this document follows.")]
+    subjects: Annotated[list[str], doc("The run, and the run that it is compared with.")]
+    tabs: Annotated[list[Tab], doc("The tabs, in the order of the questions.")]
     front: Annotated[
-        list[Chart], doc("Of the first page: the loss, without curves where there is none, then what the findings are about.")
+        list[Chart],
+        doc("Charts of the first page: the loss (without curves if it is not recorded), then the charts of the findings."),
     ] = []
-    beside: Annotated[Beside | None, doc("Of the second run; null: there is none.")] = None
-    links: Annotated[list[Link], doc("Of each finding that has a place, the place.")] = []
-    notes: Annotated[list[str], doc("What a reader must know of how this was made.")] = []
+    beside: Annotated[Beside | None, doc("Facts of the second run; null: there is no second run.")] = None
+    links: Annotated[list[Link], doc("The best place to see each finding that a tab shows.")] = []
+    notes: Annotated[list[str], doc("Notes on how the charts were made.")] = []

@@ -89,12 +89,12 @@ def as_written(cell: str) -> str:
 class ScalarLine(Struct, kw_only=True, omit_defaults=True):
     """The fixed part of a line; all its other members are values."""
 
-    step: Annotated[Step, doc("Update attempts finished.", unit="steps")]
+    step: Annotated[Step, doc("Number of update attempts completed.", unit="steps")]
     schema_version: Annotated[
-        Literal["ck.scalars.v1"] | UnsetType, doc("Which contract the lines follow; on a session's first line.")
+        Literal["ck.scalars.v1"] | UnsetType, doc("Version of the contract that the lines follow; in a session's first line.")
     ] = UNSET
     time: Annotated[NonNegative | UnsetType, doc("When the line was written, Unix time.", unit="s")] = UNSET
-    session: Annotated[Count | UnsetType, doc("Which start of the run wrote the line; absent: 0.")] = UNSET
+    session: Annotated[Count | UnsetType, doc("Number of the session that wrote the line; absent: 0.")] = UNSET
 
 
 def in_unit(unit: Unit) -> str:

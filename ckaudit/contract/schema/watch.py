@@ -38,29 +38,31 @@ class Likely(Struct, kw_only=True, frozen=True):
     cause: Annotated[str, doc("The cause in words_with_underscores.")]
     title: Annotated[str, doc("The cause as a sentence.")]
     knob: Annotated[str, doc("What to change first.")]
-    confidence: Annotated[float, doc("How often causes of such prior and weights, beside such rivals, were the true ones.")]
+    confidence: Annotated[float, doc("How often causes with such a prior, such weights and such rivals were the true cause.")]
 
 
 class WatchEvent(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """One message of a watch."""
 
-    schema_version: Annotated[Literal["ck.watch.v1"], doc("Which contract this line follows.")]
+    schema_version: Annotated[Literal["ck.watch.v1"], doc("Version of the contract that this line follows.")]
     event: Annotated[
-        Event, doc("What it is; graver: told before, worse now; anew: the folder is read again; error: a rule broke.")
+        Event, doc("Kind of event; graver: reported before, worse now; anew: the folder is read again; error: a rule failed.")
     ]
-    time: Annotated[float, doc("When it was said, Unix time.", unit="s")]
+    time: Annotated[float, doc("When the event was reported, Unix time.", unit="s")]
     run: Annotated[str, doc("The run, as the user named it.")]
-    message: Annotated[str, doc("One sentence.")]
-    step: Annotated[Step | None, doc("The last step recorded then; null: none.", unit="steps")] = None
-    severity: Annotated[Severity | None, doc("How grave it is; null: it is no finding.")] = None
-    finding: Annotated[Finding | None, doc("What was found, as in ck.report.v1.")] = None
-    likely: Annotated[Likely | None, doc("The likeliest cause of the finding; null: none known.")] = None
+    message: Annotated[str, doc("The event as one sentence.")]
+    step: Annotated[Step | None, doc("The last step recorded at that time; null: none.", unit="steps")] = None
+    severity: Annotated[Severity | None, doc("Severity; null: the event is not a finding.")] = None
+    finding: Annotated[Finding | None, doc("The finding, as in ck.report.v1.")] = None
+    likely: Annotated[Likely | None, doc("The most likely cause of the finding; null: unknown.")] = None
     judged: Annotated[
         Literal["all", "limited", "nothing"] | None,
-        doc("Of a run that has ended: whether every vital check that applies could judge, some could not, or none could."),
+        doc("For a run that has ended: whether all vital checks that apply could judge it, only some, or none."),
     ] = None
-    limits: Annotated[str | None, doc("Which vital checks could not judge, in words; null: all that apply could.")] = None
-    to_judge_more: Annotated[str | None, doc("The one line that would let most of them judge; null: none is open.")] = None
+    limits: Annotated[str | None, doc("The vital checks that could not judge, in words; null: all that apply could.")] = None
+    to_judge_more: Annotated[str | None, doc("The one line of code that would let most of them judge; null: none is open.")] = (
+        None
+    )
 
     @property
     def tells_of_illness(self) -> bool:
