@@ -233,5 +233,5 @@ class Importer(Protocol):
 
         Raises:
             UnreadableError: Where the source is of this format, but broken or without a single value.
-            UsageError: Where `columns` names what is not there.
+            UsageError: Where `columns` names something that does not exist.
         """

@@ -15,7 +15,7 @@ def read_with(importer: Importer, source: Source, import_options: ImportOptions)
 
     Raises:
         UnreadableError: Where the source is broken, or holds no value.
-        UsageError: Where the user names what is not there.
+        UsageError: Where the user names something that does not exist.
     """
     named = {SHORT_NAMES.get(name, name) for name in import_options.columns}
     kept = {name: column for name, column in import_options.remembered.items() if SHORT_NAMES.get(name, name) not in named}

@@ -98,8 +98,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """Read every run.
 
     Raises:
-        UnreadableError: Where no run logged anything whose name is known.
-        UsageError: Where protobuf is missing, or `columns` names what is not there.
+        UnreadableError: Where no run logged a series with a known name.
+        UsageError: Where protobuf is missing, or `columns` names something that does not exist.
     """
     runs: dict[str, _Run] = {}
     files = list(_files(source))

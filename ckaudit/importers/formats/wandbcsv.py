@@ -48,7 +48,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no metric has a known name, or none holds a value.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     table_head = sniff_table(source.head)
     if table_head is None:

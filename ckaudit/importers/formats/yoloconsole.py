@@ -48,7 +48,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no epoch has a loss.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     rows = step_lines(_lines(source.data))
     is_from_zero = bool(len(rows.steps)) and not rows.steps.min()

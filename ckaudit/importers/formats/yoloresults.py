@@ -40,7 +40,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no row has a loss.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     rows = step_lines(_lines(source.data))
     return read_named_lines(source, columns, NAME, rows, notes=[_SUM, _UNMEASURED, _AXIS], step_unit="epoch")

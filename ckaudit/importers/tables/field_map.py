@@ -104,7 +104,7 @@ def map_members(rows: JsonRows, columns: Mapping[str, str], names: Names, *, sil
         silent: Members that are left out without a note.
 
     Raises:
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     mapped = _resolved(rows, columns)
     choices: dict[str, list[str]] = {}

@@ -199,7 +199,7 @@ def read_named_lines(
 
     Raises:
         UnreadableError: Where no line has a value.
-        UsageError: Where `columns` names what no line holds.
+        UsageError: Where `columns` names a key that no line holds.
     """
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], [*left_out])
 

@@ -84,7 +84,7 @@ def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[I
 
     Raises:
         UnreadableError: Where no line of a step has a value.
-        UsageError: Where `columns` names what no line holds.
+        UsageError: Where `columns` names a key that no line holds.
     """
     return read_scanned(scan(source.taken_data(), form.dialect), source, columns, form)
 

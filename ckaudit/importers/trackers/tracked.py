@@ -73,7 +73,7 @@ def runs_of(runs: Sequence[TrackedRun], columns: Mapping[str, str], shown: str, 
 
     Raises:
         UnreadableError: Where no run holds a series whose name is known.
-        UsageError: Where `columns` names what is not there, or the step or time, which every point has.
+        UsageError: Where `columns` names something that does not exist, or the step or time, which every point has.
     """
     names = list(dict.fromkeys(name for tracked in runs for name in tracked.series))
     mapped = {name: names[position] for name, position in resolve_columns(columns, names).items()}
