@@ -124,7 +124,7 @@ def split_columns(columns: Mapping[str, Numbers], split: LabelColumn) -> dict[st
     """Return columns with the cells of held-out rows in separate columns, such as "val loss".
 
     Test rows count as held-out data if there are no other held-out rows, and are left out otherwise. Columns with a known name
-    that is no training loss, such as clocks and counters, stay whole.
+    other than a training loss or perplexity, such as clocks and counters, stay whole.
     """
     parted: dict[str, Numbers] = {}
     for name, column in columns.items():
