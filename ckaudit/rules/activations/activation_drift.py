@@ -103,7 +103,7 @@ def activation_drift(
 
 
 def _single_layers(gradient: Series | None) -> set[str]:
-    """Return the modules with a weight of their own: layers of a plain stack, whose outputs are added to no stream."""
+    """Return the modules with a weight of their own: layers of a plain stack without a residual stream."""
     return {name.removesuffix(".weight") for name in gradient.labels} if gradient is not None else set()
 
 

@@ -280,7 +280,7 @@ def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, 
 
 
 def _is_at_best(loss: Series | None, first: int, last: int, felt: float, *, typical: bool = False) -> bool:
-    """Tell whether the loss between two steps, or its median there, is as good as the best so far; false of none."""
+    """Tell whether the loss between two steps, or its median there, is as good as the best so far; false without a loss."""
     if loss is None:
         return False
     within = loss.finite[:, 0] & (loss.steps >= first) & (loss.steps <= last)

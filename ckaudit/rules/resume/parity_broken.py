@@ -73,7 +73,7 @@ def parity_broken(
 
 
 def coarsest_type(types: Series | None) -> str:
-    """Return the coarsest element type that a run computes in, float32 where nobody says."""
+    """Return the coarsest element type that a run computes in, float32 where none is recorded."""
     seen = {_TYPES.get(int(number), "") for number in (np.unique(types.values[types.finite]) if types is not None else ())}
     return next((name for name in _COARSEST if name in seen), "float32")
 

@@ -29,7 +29,7 @@ MIN_SHARE_BEYOND = 0.6
 """Share of the weights that must lie beyond a bound: half of them may be biases that began at zero."""
 
 MIN_MATRICES = 4
-"""Of fewer weights nothing can be said of most."""
+"""With fewer matrices nothing can be said about most of them."""
 
 LARGEST_GUESS = 12.5
 """Nats that a guess among the 262,144 tokens of the largest vocabularies costs."""
