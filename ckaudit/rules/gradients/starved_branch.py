@@ -101,7 +101,7 @@ def _other_over_own(branches: Series, blocks: list[str]) -> Series:
 
 
 def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, blocks: list[str]) -> Series:
-    """Return a matrix's median share of its block's gradient, over blocks of one build, relative to its own share: shape (T, N)."""
+    """Return a matrix's median share of its block's gradient in blocks of one build, over its own share: shape (T, N)."""
     alike = alike_blocks(blocks, table, norm, rms)
     whole = norm.grouped([table.block(name) for name in norm.labels], root_sum_square)
     # Queries and keys wait for each other in each block, so only an MLP's matrices can be compared.
