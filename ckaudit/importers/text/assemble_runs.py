@@ -56,7 +56,7 @@ class TextRun(Struct):
 
 
 def without_torn(rows: StepLines, starts: Sequence[int]) -> tuple[StepLines, int]:
-    """Remove lines whose step can only be a fragment, except where the log reports a start, and return their count."""
+    """Return the lines without those whose step can only be a fragment, and the number of these; reported starts stay."""
     ahead = far_ahead(rows.steps)
     rows = rows.at(np.delete(np.arange(len(rows.steps)), ahead)) if ahead else rows
     logged = _logged(rows, starts)
