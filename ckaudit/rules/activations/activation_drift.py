@@ -108,7 +108,7 @@ def _single_layers(gradient: Series | None) -> set[str]:
 
 
 class _Runaway(NamedTuple):
-    """First and last step of outputs that grow; their end level over that of the middle third, and over any module's largest."""
+    """First and last step of growing outputs; ratios of their end level to the middle third's and to any module's largest."""
 
     first: int
     last: int

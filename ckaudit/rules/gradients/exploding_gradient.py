@@ -21,10 +21,10 @@ from ckaudit.run.spikes import SustainedGrowth, sustained_growth
 from ckaudit.wording import plural
 
 WINDOW = 50
-"""Points whose median is the usual norm, as for the flags of spikes (F15)."""
+"""Number of points whose median is the usual norm, as for the flags of spikes (F15)."""
 
 MIN_HISTORY = 10
-"""Fewest earlier points whose median is a usual size."""
+"""Minimum number of earlier points whose median is a usual size."""
 
 MEDIAN_WINDOW, NOISE_DEVIATIONS = 3, 3.0
 """Losses in a running median, and deviations of the noise of such medians within which it is no higher than before."""

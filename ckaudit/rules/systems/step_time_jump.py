@@ -136,7 +136,7 @@ def _slower(steps: Steps, values: Floats, middle: Floats, base: Floats, start: i
 
 
 def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -> Hit | None:
-    """Return the hit of a short log whose steps become slower for good, None where as many tokens per second go through."""
+    """Return the hit of a short log whose steps become slower for good; None where tokens per second stay the same."""
     rows = np.flatnonzero(time.finite[:, 0])
     values = time.values[rows, 0]
     third = len(values) // 3
@@ -167,7 +167,7 @@ def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -
 
 
 def _goes_on(speed: Series) -> bool:
-    """Tell whether as many tokens per second go through at the end as at the beginning."""
+    """Tell whether tokens per second are as high at the end as at the beginning."""
     values = speed.finite_points()[1]
     third = len(values) // 3
     return third > 0 and median(values[-third:]) > 0.8 * median(values[:third])

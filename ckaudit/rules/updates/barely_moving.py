@@ -276,7 +276,7 @@ def _of_ways(
 
 
 def _is_faint(way: Series, gradient: Series | None, slow: float) -> Mask:
-    """Return where the gradient of a query or key is below a share of that of the value beside it, shape (C, P)."""
+    """Return where the gradient of a query or key is below a share of its value's gradient, shape (C, P)."""
     faint = np.zeros(way.values.shape, bool)
     if gradient is None:
         return faint
@@ -324,7 +324,7 @@ def _falls(loss: Series, steps: Steps) -> bool:
 
 
 def _falls_on(loss: Series | None, span: Span, *, min_share: float = 0.1) -> bool:
-    """Tell whether the loss falls over a span by a tenth of all that it fell before: then other weights are trained."""
+    """Tell whether the loss falls over a span by a tenth of its whole earlier fall: then other weights are trained."""
     known = loss.finite[:, 0] if loss is not None else np.zeros(0, bool)
     if loss is None or not known[loss.steps < span.first].any() or known[loss.steps >= span.first].sum() < 3:
         return False

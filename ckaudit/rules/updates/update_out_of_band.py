@@ -152,7 +152,7 @@ def _of_matrices(
     limit: float,
     min_points: int,
 ) -> Iterator[Hit]:
-    """Yield where the median tensor's updates are too large for it, as a note where the model has learnt all the same."""
+    """Yield where the median tensor's updates are too large for it, as a note where the model has learnt nevertheless."""
     usual = _median(tensors)
     for span in spans(usual, (usual.values > limit) & (usual.steps > warmup)[:, None], min_points=min_points):
         hit = _too_large(span, usual, limit, "the median tensor; above {limit:.0e} it does not settle")
@@ -164,7 +164,7 @@ def _of_matrices(
 
 
 def _hardly_moving(middle: Series, at_rate: Mask, full: Mask, min_points: int) -> Iterator[Hit]:
-    """Yield where the median tensor hardly moves at full rate, unless its updates have come up by the last checkpoints."""
+    """Yield where the median tensor hardly moves at full rate, unless its updates have grown by the last checkpoints."""
     if not at_rate.any() or median(middle.values[at_rate, 0][-min_points:]) >= MIN_MEDIAN_RATIO:
         return
     is_small = (middle.values < MIN_MEDIAN_RATIO) & (middle.values > 0) & full[:, None]

@@ -17,10 +17,10 @@ from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import table_of
 
 MAX_INPUTS = 2.0**14
-"""Most matrices have no more inputs of one output: the width of Llama 3 405B. So the spread is 1/128 of the gain at least."""
+"""Maximum number of inputs per output in most matrices, the width of Llama 3 405B: the spread is 1/128 of the gain at least."""
 
 MIN_INPUTS = 4.0
-"""Least inputs of one output, toys left aside."""
+"""Minimum number of inputs per output, except in toy models."""
 
 MIN_SPREAD_SHARE = 0.9
 """Weights that were drawn about zero have a spread of this share of their size at least; a gain of one has hardly any spread."""
