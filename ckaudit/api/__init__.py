@@ -1,4 +1,4 @@
-"""The commands as functions, for notebooks, tests and programs: short answers, drawn where a notebook shows them."""
+"""The commands as functions for notebooks, tests and programs; their results print in short and draw themselves in notebooks."""
 
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -40,22 +40,22 @@ def triage(
     policy: PolicyNamed = None,
     like: RunPath | Run | Sequence[RunPath | Run] = (),
 ) -> Audit:
-    """Say what is wrong with a run, since when, where, and what most likely caused it.
+    """Diagnose a run: what is wrong, since which step, in which part, and the most likely cause.
 
     Args:
-        run: A run folder, a checkpoint or a log that is known, by its path or its address; or a run of `read_run`.
-        step: Judge with what was known when this step had ended; None: all of it.
+        run: A run folder, a checkpoint or a log in a known format, by its path or address; or a run from `read_run`.
+        step: Judge with what was known at the end of this step; None: use the whole run.
         columns: The log's own name for a catalogue name or its short form, such as {"loss": "train/nll"}.
         which: Which of several runs in one file, by its name or its number from 1.
         questions: Phases, from 1 to 7, whose questions are to be answered.
-        policy: A policy's file; None: the one that the command line would follow in the working folder; False: none.
-        like: Healthy runs of the same configuration, or patterns such as "good/*": what leaves their band is found, and what
-            they have too is normal.
+        policy: The file of a policy; None: the one that the command line would use in the working folder; False: none.
+        like: Healthy runs of the same configuration, or patterns such as "good/*". What leaves their band is a finding, and what
+            they show too is normal.
 
     Raises:
         UnreadableError: Where there is no run.
-        UsageError: Where `step` lies before the record, `columns`, `which` or `like` names what is not there, or the policy is
-            wrong.
+        UsageError: Where `step` lies before the record, `columns`, `which` or `like` names something that does not exist, or
+            the policy is wrong.
 
     >>> import ckaudit
     >>> audit = ckaudit.triage("fixtures/runs/lr_too_high")
@@ -75,10 +75,10 @@ def triage(
 
 @naming_addresses
 def validate(*runs: RunPath, policy: PolicyNamed = None) -> Audit:
-    """Hold run folders, or single files, against the contract.
+    """Check run folders, or single files, against the contract.
 
     Args:
-        runs: What is held against it.
+        runs: The folders or files to check.
         policy: As in `triage`.
 
     Raises:
@@ -104,19 +104,19 @@ def diff(
     columns: Mapping[str, str] | None = None,
     policy: PolicyNamed = None,
 ) -> Difference:
-    """Say where runs part from a reference, and whether they are worse.
+    """Compare runs with a reference: where they diverge from it, and whether they are worse.
 
     Args:
-        reference: What the others are judged against.
+        reference: The run that the others are judged against.
         others: One run or more.
         noise: Runs that differ from the reference by their seed alone.
         align: Compare at equal "step", "tokens" or "loss".
-        step: Compare the runs as they stood then; None: at their ends.
-        columns: As in `triage`, of all of them.
+        step: Compare the runs as they were at this step; None: at their ends.
+        columns: As in `triage`, for all of the runs.
         policy: As in `triage`; only the columns that it names matter here.
 
     Raises:
-        UnreadableError: Where one of them is no run.
+        UnreadableError: Where one of them is not a run.
         UsageError: Where there is nothing to compare, or as in `triage`.
 
     >>> import ckaudit
@@ -138,17 +138,17 @@ def gate(
     columns: Mapping[str, str] | None = None,
     policy: PolicyNamed = None,
 ) -> Difference:
-    """Hold a run against runs that are known to be good.
+    """Judge a run against runs that are known to be good.
 
     Args:
-        canary: What is judged.
-        good: One run or more; the spread of several is what chance explains.
+        canary: The run to judge.
+        good: One run or more; the spread between several is taken as chance.
         align: As in `diff`.
-        columns: As in `triage`, of all of them.
-        policy: As in `triage`; its [gate] says what counts, and what may be worse by how much.
+        columns: As in `triage`, for all of the runs.
+        policy: As in `triage`; its [gate] section says what counts, and what may be worse by how much.
 
     Raises:
-        UnreadableError: Where one of them is no run.
+        UnreadableError: Where one of them is not a run.
         UsageError: Where no good run is named, or as in `triage`.
 
     >>> import ckaudit
@@ -178,7 +178,7 @@ def metrics(
     Args:
         run: As in `triage`.
         names: Metrics, patterns such as "grad_*", or rows such as "M19"; none: all.
-        step: Compute with what was known then; None: all of it.
+        step: Compute with what was known at this step; None: use the whole run.
         columns: As in `triage`.
         which: As in `triage`.
         policy: As in `triage`; only the columns and the slices that it names matter here.
@@ -213,21 +213,20 @@ def fleet(
     columns: Mapping[str, str] | None = None,
     policy: PolicyNamed = None,
 ) -> FleetAudit:
-    """Audit many runs: which are ill, of what, since when, and what they have in common.
+    """Audit many runs: which are ill, with which cause, since when, and what they have in common.
 
     Args:
         patterns: Run folders, logs, folders of them, or patterns such as "runs/*"; paths or addresses.
-        like: Healthy runs, or patterns of them: each run is held against those of its own configuration.
+        like: Healthy runs, or patterns of them: each run is compared with those of its own configuration.
         group_by: Facts of run.json to group the runs by, such as "config.lr".
-        output: The folder of the data set, which what was audited before and has not changed is taken from; None: nothing is
-            kept.
+        output: The folder of the data set. Runs in it that have not changed are not audited again. None: nothing is kept.
         jobs: Processes; None: as many as there are cores.
         engine: The address of a cluster, such as "dask://host:8786"; empty: processes of this machine.
-        columns: As in `triage`, of all of them.
+        columns: As in `triage`, for all of the runs.
         policy: As in `triage`.
 
     Raises:
-        UsageError: Where none is named, a pattern matches nothing, or nobody answers at `engine`.
+        UsageError: Where no run is named, a pattern matches nothing, or nothing answers at `engine`.
 
     >>> import ckaudit
     >>> fleet = ckaudit.fleet("fixtures/runs/healthy", "fixtures/runs/lr_too_high", jobs=1)
@@ -260,20 +259,20 @@ def assert_healthy(
     like: RunPath | Run | Sequence[RunPath | Run] = (),
     allow_empty: bool = False,
 ) -> Audit:
-    """Return the audit of a run, or fail a test with all that it says.
+    """Return the audit of a run, or raise an `AssertionError` that shows the whole audit.
 
     Args:
         run: As in `triage`.
-        fail_on: The least grave severity that fails; None: what the policy says, else "sev1".
+        fail_on: The least severity that fails; None: the severity in the policy, else "sev1".
         step: As in `triage`.
         columns: As in `triage`.
         policy: As in `triage`.
         like: As in `triage`.
-        allow_empty: Whether a run of which nothing could be judged passes.
+        allow_empty: Whether a run in which nothing could be judged passes.
 
     Raises:
-        AssertionError: Where a finding is as grave as `fail_on`, or graver; and where the run could not be judged, by the
-            rules of the command's exit code 2.
+        AssertionError: Where a finding is as severe as `fail_on` or more, or where the run could not be judged, by the rules of
+            the command's exit code 2.
 
     >>> import ckaudit
     >>> ckaudit.assert_healthy("fixtures/runs/healthy", fail_on="sev2").word

@@ -1,4 +1,4 @@
-"""Arguments of the functions: runs, columns and a policy, turned into what the engine takes."""
+"""Arguments of the functions (runs, columns and a policy) converted to what the engine takes."""
 
 import os
 import re
@@ -19,14 +19,14 @@ from ckaudit.run.run import Run
 RunPath = str | os.PathLike[str]
 
 SWALLOWED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
-"""What `Path` makes of an address."""
+"""An address after `Path` has dropped one of its slashes."""
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
 class Settings(NamedTuple):
-    """How runs are read, and what findings are held against."""
+    """How runs are read, and the criteria that findings are judged by."""
 
     import_options: ImportOptions
     criteria: AcceptanceCriteria
@@ -36,18 +36,18 @@ def settings(policy: PolicyNamed, *, columns: Mapping[str, str] | None = None, w
     """Return how runs are read and judged, as the command line does under the same policy.
 
     Raises:
-        UsageError: Where the policy is not what it should be.
+        UsageError: Where the policy is wrong.
     """
     criteria = criteria_of(policy)
     return Settings(import_options_under(criteria.policy, columns=columns or {}, run=which), criteria)
 
 
 def path_of(run: RunPath) -> Path:
-    """Return the path of a run, which is there: of one at an address, that of its copy on this machine.
+    """Return the path of an existing run; for an address, the path of the copy on this machine.
 
     Raises:
-        UnreadableError: Where it is not, or may not be read.
-        UsageError: Where nothing reads such addresses.
+        UnreadableError: Where the run does not exist or may not be read.
+        UsageError: Where no reader exists for such addresses.
     """
     path = local_copy(run)
     if not path.exists():
@@ -59,12 +59,12 @@ def path_of(run: RunPath) -> Path:
 
 
 def path_or_run(run: RunPath | Run) -> Path | Run:
-    """Return a run that is in memory as it is, else the path of one, as `path_of` does."""
+    """Return a run in memory unchanged, else its path as `path_of` does."""
     return run if isinstance(run, Run) else path_of(run)
 
 
 def naming_addresses(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Have the errors of a function call a run as the user did, and not by the path of its copy."""
+    """Wrap a function so that its errors name a run by the address that the user gave, not by the path of its copy."""
 
     @wraps(function)
     def call(*given: Arguments.args, **named: Arguments.kwargs) -> Result:

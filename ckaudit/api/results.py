@@ -1,4 +1,4 @@
-"""What the functions return: short where a notebook or a shell prints it, whole where a program asks."""
+"""Results of the functions: a short form for notebooks and shells, the whole document for programs."""
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,43 +26,43 @@ if TYPE_CHECKING:
 
 
 class Audit:
-    """What `triage` or `validate` says of a run.
+    """The result of `triage` or `validate`.
 
     Attributes:
-        report: All of it, as the JSON schema `ck.report.v1` has it.
+        report: The whole report, in the form of the JSON schema `ck.report.v1`.
     """
 
     def __init__(self, report: Report) -> None:
-        """Take a report."""
+        """Keep a report."""
         self.report = with_addresses(report)
 
     @property
     def severity(self) -> Severity | None:
-        """The gravest finding's, of "sev0", "sev1", "sev2" and "note"; None: nothing was found."""
+        """The highest severity among the findings: "sev0", "sev1", "sev2" or "note"; None: there are no findings."""
         return self.report.severity
 
     @property
     def word(self) -> str:
-        """What the screen says in capitals: the severity, else "OK", or "LIMITED" or "NOT JUDGED" where checks lacked data."""
+        """The word in capitals on the terminal: the severity, else "OK", or "LIMITED" or "NOT JUDGED" if checks lacked data."""
         return badge(self.report)[0]
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The verdict in one sentence."""
         return self.report.verdict
 
     @property
     def findings(self) -> Sequence[Finding]:
-        """What is wrong, gravest first."""
+        """The findings, most severe first."""
         return self.report.findings
 
     @property
     def diagnoses(self) -> Sequence[Diagnosis]:
-        """The causes that account for it, likeliest first."""
+        """The causes that explain the findings, likeliest first."""
         return self.report.diagnoses
 
     def fails(self, fail_on: Severity | None = None) -> bool:
-        """Tell whether a finding is as grave as `fail_on`, or graver; None: as the policy says, else "sev1".
+        """Tell whether a finding is as severe as `fail_on` or more; None: the severity in the policy, else "sev1".
 
         Raises:
             UsageError: Where there is no such severity.
@@ -75,7 +75,7 @@ class Audit:
         return document
 
     def __repr__(self) -> str:
-        """Return a line: the run, the gravest severity and the verdict."""
+        """Return one line: the run, the highest severity and the verdict."""
         summary = f"{self.word}, {plural(len(self.findings), 'finding')}"
         return f"<Audit of {visible(self.report.subject)}: {summary}: {visible(self.verdict)}>"
 
@@ -89,29 +89,29 @@ class Audit:
 
 
 class Difference:
-    """What `diff` says of runs beside a reference, or `gate` of a run beside good ones.
+    """The result of `diff` on several runs and a reference, or of `gate` on a run and good runs.
 
     Attributes:
-        comparison: All of it, as the JSON schema `ck.diff.v1` has it.
+        comparison: The whole comparison, in the form of the JSON schema `ck.diff.v1`.
     """
 
     def __init__(self, comparison: Comparison) -> None:
-        """Take a comparison."""
+        """Keep a comparison."""
         self.comparison = with_addresses(comparison)
 
     @property
     def word(self) -> str:
-        """The gravest word of all pairs, such as "within_noise", "better" or "worse"."""
+        """The worst word among all pairs, such as "within_noise", "better" or "worse"."""
         return self.comparison.word
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The verdict in one sentence."""
         return self.comparison.verdict
 
     @property
     def outcome(self) -> GateOutcome | None:
-        """What the gate says: "passed", "failed" or "incomparable"; None where `diff` was asked."""
+        """The outcome of the gate: "passed", "failed" or "incomparable"; None for a result of `diff`."""
         return self.comparison.gate.outcome if self.comparison.gate else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Difference:
         return document
 
     def __repr__(self) -> str:
-        """Return a line: the runs, the word and the verdict."""
+        """Return one line: the runs, the word and the verdict."""
         names = ", ".join(map(visible, self.comparison.subjects))
         return f"<Difference of {names}: {self.outcome or self.word}: {visible(self.verdict)}>"
 
@@ -129,48 +129,48 @@ class Difference:
         return render(self.comparison, "terminal")
 
     def _repr_html_(self) -> str:
-        """Return the word, the verdict and what each pair came to as HTML for a notebook."""
+        """Return the word, the verdict and the result of each pair as HTML for a notebook."""
         return notebook.comparison(self.comparison)
 
 
 class FleetAudit:
-    """What `fleet` says of many runs.
+    """The result of `fleet` on many runs.
 
     Attributes:
-        fleet: All of it, as the JSON schema `ck.fleet.v1` has it.
+        fleet: The whole audit, in the form of the JSON schema `ck.fleet.v1`.
     """
 
     def __init__(self, fleet: Fleet) -> None:
-        """Take a fleet, whose rows have the addresses that were given already."""
+        """Keep a fleet, whose rows already name runs by the addresses that were given."""
         self.fleet = fleet
 
     @property
     def severity(self) -> Severity | None:
-        """The gravest finding's of all runs; None: nothing was found."""
+        """The highest severity among the findings of all runs; None: there are no findings."""
         return self.fleet.severity
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The verdict in one sentence."""
         return self.fleet.verdict
 
     @property
     def runs(self) -> Sequence[FleetRun]:
-        """A row of each run, the most urgent first."""
+        """One row per run, the most urgent first."""
         return self.fleet.runs
 
     @property
     def common_causes(self) -> Sequence[CommonCause]:
-        """What ill runs share more often than chance would have it."""
+        """Facts that ill runs share more often than by chance."""
         return self.fleet.common_causes
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as dictionaries and lists."""
+        """Return the whole audit as dictionaries and lists."""
         document: dict[str, Any] = msgspec.json.decode(render(self.fleet, "json"))
         return document
 
     def __repr__(self) -> str:
-        """Return a line: how many runs, and the verdict."""
+        """Return one line: the number of runs and the verdict."""
         return f"<FleetAudit of {plural(len(self.runs), 'run')}: {visible(self.verdict)}>"
 
     def __str__(self) -> str:
@@ -178,7 +178,7 @@ class FleetAudit:
         return render(self.fleet, "terminal")
 
     def _repr_html_(self) -> str:
-        """Return the verdict, what ill runs share and the most urgent rows as HTML for a notebook."""
+        """Return the verdict, the common causes and the most urgent rows as HTML for a notebook."""
         return notebook.fleet(self.fleet)
 
 
@@ -186,7 +186,7 @@ class Metrics(Mapping[str, Series]):
     """Derived series of a run by name; each has `steps`, `labels`, `values` of shape (T, L), and `recorded`."""
 
     def __init__(self, measurement: Measurement) -> None:
-        """Take what was measured."""
+        """Keep a measurement."""
         self.measurement = with_addresses(measurement)
         self._measured: dict[str, MeasuredMetric] = {metric.name: metric for metric in self.measurement.measured}
 
@@ -203,7 +203,7 @@ class Metrics(Mapping[str, Series]):
         return len(self._measured)
 
     def to_arrow(self) -> "pa.Table":
-        """Return a line for each recorded cell: step, metric, label, value."""
+        """Return a table with one row per recorded cell: step, metric, label, value."""
         import numpy as np
         import pyarrow as pa
 
@@ -218,7 +218,7 @@ class Metrics(Mapping[str, Series]):
         return pa.table({"step": together[0], "metric": names, "label": labels, "value": together[1]})
 
     def to_pandas(self) -> Any:
-        """Return `to_arrow` as a data frame of pandas.
+        """Return `to_arrow` as a pandas data frame.
 
         Raises:
             ImportError: Where pandas is not installed.
@@ -226,7 +226,7 @@ class Metrics(Mapping[str, Series]):
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
-        """Return `to_arrow` as a data frame of polars.
+        """Return `to_arrow` as a polars data frame.
 
         Raises:
             ImportError: Where polars is not installed.
@@ -236,25 +236,29 @@ class Metrics(Mapping[str, Series]):
         return pl.from_arrow(self.to_arrow())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the series, and what could not be computed, as dictionaries and lists; the same as `--format json`."""
+        """Return the series, and the metrics that could not be computed, as dictionaries and lists, as `--format json` does."""
         stream = io.BytesIO()
         write(self.measurement, "json", stream)
         document: dict[str, Any] = msgspec.json.decode(stream.getvalue())
         return document
 
     def __repr__(self) -> str:
-        """Return a line: the run, and how many metrics have a value."""
+        """Return one line: the run, and how many metrics have a value."""
         return (
             f"<Metrics of {visible(self.measurement.subject)}: {len(self)} with a value, {len(self.measurement.missing)} without>"
         )
 
     def _repr_html_(self) -> str:
-        """Return the last value of each metric, and how it went, as HTML for a notebook."""
+        """Return the last value and the curve of each metric as HTML for a notebook."""
         return notebook.metrics(self.measurement)
 
 
 def reached(report: Report, fail_on: Severity | None, *, allow_empty: bool = False) -> ExitOutcome:
-    """Return the outcome of a report, or raise `UsageError` where there is no such severity."""
+    """Return the exit outcome of a report.
+
+    Raises:
+        UsageError: Where there is no such severity.
+    """
     if fail_on is not None and fail_on not in SEVERITIES:
         raise UsageError(f"there is no severity {fail_on!r}", hint=f"One of {', '.join(SEVERITIES)}.")
     return outcome(report, fail_on=fail_on, allow_empty=allow_empty)

@@ -57,7 +57,7 @@ def _code(reference: Finding | str | None) -> str | None:
 
 
 class Advice(Struct, frozen=True):
-    """The first knob with the numbers of this run; it stands in for the catalogue's."""
+    """The first knob with the numbers of this run; it replaces the catalogue's knob."""
 
     sentence: str
 
@@ -141,8 +141,8 @@ def total(evidence: Iterable[Evidence], *, most_per_source: float = 6.0) -> floa
     """Return the summed weight of evidence, in log odds.
 
     Each source, the finding or metric that reasons rest on, adds at most `most_per_source` either way: odds of 400 to 1 are
-    as sure as one observation can make anybody. Reasons without a source stand each for itself. A weight that is no number
-    adds nothing.
+    the most that one observation can show. Each reason without a source counts as a source of its own. A weight of NaN adds
+    nothing.
     """
     sums: dict[str | int, float] = {}
     for place, item in enumerate(evidence):

@@ -1,4 +1,4 @@
-"""First contact: runs that other programs logged. One module per format; each is asked whether it knows the source."""
+"""Import of runs that other programs logged: one module per format; each tells whether it recognizes a source."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -32,22 +32,22 @@ _PAGE = (b"<!doctype html", b"<html")
 
 @cache
 def importers() -> tuple[Importer, ...]:
-    """Return every importer, those of formats without a mark of their own last."""
+    """Return all importers; those of formats without a mark of their own come last."""
     modules = (import_module(f"{formats.__name__}.{module.name}") for module in iter_modules(formats.__path__))
     by_rank = sorted((cast("Importer", module) for module in modules), key=lambda importer: (importer.GENERIC, importer.NAME))
     return tuple(by_rank)
 
 
 def import_source(path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS) -> Imported:
-    """Read one run out of the log of another program.
+    """Read one run from the log of another program.
 
     Args:
-        path: A file, packed or not, or a folder that another program wrote.
-        import_options: What the user says of the source: its format, its columns, and which run.
+        path: A file, compressed or not, or a folder that another program wrote.
+        import_options: What the user says about the source: its format, its columns, and which run.
 
     Raises:
-        UnreadableError: Where no importer knows the source, or the one that does finds it broken or empty.
-        UsageError: Where `import_options` names what is not there, or must name one of several runs and does not.
+        UnreadableError: Where no importer recognizes the source, or the one that does finds it broken or empty.
+        UsageError: Where `import_options` names something that does not exist, or does not say which of several runs to read.
     """
     return run_named(import_runs(path, import_options=import_options), import_options.run, path)
 
@@ -70,7 +70,7 @@ def import_runs(path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS
 
 
 def _read_as(importer: Importer, source: Source, import_options: ImportOptions) -> list[Imported]:
-    """Read a source as the format that the user named; what is not in it may break the importer anywhere."""
+    """Read a source in the format that the user named; an importer may fail anywhere on a file in another format."""
     try:
         return read_with(importer, source, import_options)
     except CkauditError:
@@ -83,11 +83,11 @@ def _read_as(importer: Importer, source: Source, import_options: ImportOptions) 
 
 
 def logs_below(path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS) -> FoundLogs:
-    """Find and read the logs below a folder that is none itself.
+    """Find and read the logs below a folder that is not a log itself.
 
     Raises:
-        UnreadableError: Where there is none, or none can be read.
-        UsageError: Where `import_options` names columns that none of them has.
+        UnreadableError: Where there are no logs, or none can be read.
+        UsageError: Where `import_options` names columns that none of the logs has.
     """
     logs = find_logs(path, import_options, _importer_in_search)
     if not logs.runs and not logs.folders:
@@ -103,62 +103,62 @@ def _only_folders(logs: FoundLogs, source: Source) -> list[Imported]:
 
 
 def _importer_of(source: Source, *, generic: bool = True) -> Importer | None:
-    """Return the first importer that knows a source, of all or of those whose format has marks of its own."""
+    """Return the first importer that recognizes a source; without `generic`, only formats with marks of their own are tried."""
     candidates = (importer for importer in importers() if generic or not importer.GENERIC)
     return next((importer for importer in candidates if importer.detects(source)), None)
 
 
 def _importer_in_search(source: Source) -> Importer | None:
-    """Return the importer that knows what a search comes upon: whose files may hold anything, a user has to name them."""
+    """Return the importer for a source met in a search; formats whose files may hold anything are left to the user to name."""
     importer = _importer_of(source)
     return None if getattr(importer, "ONLY_BY_NAME", False) else importer
 
 
 def _importer_of_all(source: Source) -> Importer | None:
-    """Return the importer that knows all of a source: None also for a folder in which other logs lie beside what it knows."""
+    """Return the importer for all of a source; None also for a folder that holds logs of other importers."""
     importer = _importer_of(source)
     return None if importer is not None and source.is_folder and holds_others(source, importer, _importer_in_search) else importer
 
 
 def is_one_log(path: Path) -> bool:
-    """Tell whether one importer knows all of a source."""
+    """Tell whether one importer reads all of a source."""
     return _importer_of_all(Source(path)) is not None
 
 
 def is_known(path: Path) -> bool:
-    """Tell whether an importer knows a source."""
+    """Tell whether an importer recognizes a source."""
     return _importer_of(Source(path)) is not None
 
 
 def holds_known_log(folder: Path) -> bool:
-    """Tell whether a log that is known, or a run folder, lies somewhere below a folder."""
+    """Tell whether a log in a known format, or a run folder, lies anywhere below a folder."""
     return holds_logs(folder, _importer_in_search)
 
 
 def places_below(folder: Path, notes: list[str], *, max_entries: int) -> Iterator[Path]:
-    """Yield every log that is known and every run folder below a folder, by its path.
+    """Yield the paths of all logs in known formats and of all run folders below a folder.
 
     Args:
         folder: Where to look.
-        notes: Gets a sentence on what was not looked at.
-        max_entries: Files and folders that are looked at.
+        notes: Gets a sentence on what was not searched.
+        max_entries: The number of files and folders that are looked at.
     """
     return runs_below(folder, _importer_in_search, notes, max_entries=max_entries)
 
 
 def named_format(path: Path) -> str | None:
-    """Return the format that a file is surely in: by marks of its own, or as a table or a text that is no JSON document."""
+    """Return the format that a file is surely in: one with marks of its own, or a table or text that is no JSON document."""
     source = Source(path)
     is_document = path.name.removesuffix(path.suffix if path.suffix in (".gz", ".zst") else "").endswith(".json")
     try:
         importer = _importer_of(source, generic=not is_document)
-    except UnreadableError:  # too large, or cut off in its packing
+    except UnreadableError:  # too large, or truncated in compressed form
         return None
     return None if importer is None else importer.NAME
 
 
 def run_named(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:
-    """Return the run that is wanted, by its name or its number from 1.
+    """Return the wanted run, by its name or its number from 1.
 
     Raises:
         UsageError: Where there are several runs and none is wanted, or no run has the wanted name.
@@ -179,14 +179,14 @@ def run_named(runs: Sequence[Imported], wanted: str, path: Path) -> Imported:
 
 
 def summary(run: Imported) -> str:
-    """Return the name and the steps of a run in a few words."""
+    """Return the name and the step range of a run in a few words."""
     steps = run.table.steps
     span = f"steps {int(steps.min()):,} to {int(steps.max()):,}" if len(steps) else "no scalars"
     return f"{shorten_name(run.name)} ({span})" if run.name else span
 
 
 def _named(name: str) -> Importer:
-    """Return the importer with a name, its own or that of its module, in upper or lower case."""
+    """Return the importer with a name: its own or that of its module, in upper or lower case."""
     plain = name.casefold()
     for importer in importers():
         if plain in (importer.NAME.casefold(), format_key(importer)):
@@ -198,7 +198,7 @@ def _named(name: str) -> Importer:
 
 
 def format_key(importer: Importer) -> str:
-    """Return the word for a format on a command line: the name of its module."""
+    """Return the word for a format on the command line: the name of its module."""
     return importer.__name__.rpartition(".")[2]  # type: ignore[attr-defined,no-any-return]  # importers are modules
 
 
@@ -221,7 +221,7 @@ def _unknown(source: Source) -> UnreadableError:
             f"{source.shown} is a folder in which no log is known: expected {expected}",
             hint="Name the log file itself; `ckaudit import --formats` lists what is known.",
         )
-    # No text: it holds a zero, or more broken characters than a text in an old encoding.
+    # A source is binary if it holds a zero byte, or more invalid characters than a text in an old encoding would.
     head = source.head
     if not head.startswith(UTF16_MARKS) and (
         b"\0" in head or head.decode("utf-8", errors="replace").count("\ufffd") > len(head) / 10
@@ -244,7 +244,7 @@ def _unknown(source: Source) -> UnreadableError:
 
 
 def _how_to_read(names: Sequence[str]) -> str:
-    """Return what to do with a text of no known format, in whose lines some names stand before numbers again and again."""
+    """Return advice on a text in no known format; `names` are the names that stand before numbers in many of its lines."""
     if not names:
         return "`ckaudit import --formats` lists them. Write its series to a CSV file with a header line, or name a run folder."
     listed = list_names(names, shorten=name_to_copy)

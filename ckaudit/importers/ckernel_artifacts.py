@@ -1,8 +1,8 @@
-"""The JSON artifacts of C-Kernel-Engine read: curves, norms, parity and the ledger, without values that stand for nothing.
+"""Reader of the JSON artifacts of C-Kernel-Engine: curves, norms, parity and the ledger, without placeholder values.
 
-The engine's own runtime writes 0.0 for a gradient norm and for times that it does not measure, copies its own loss to
-`loss_pt` where no reference ran, and calls a parameter difference 0.0 where none was computed; a summary that lacks a curve
-writes one step made of `or 0.0`. None of these was recorded. A norm of 0 beside measured times is one.
+The engine's own runtime writes 0.0 for a gradient norm and for times that it does not measure. It copies its own loss to
+`loss_pt` where no reference ran, and writes a parameter difference of 0.0 where none was computed. A summary without a curve
+gives one step made of `or 0.0`. All of these are read as not recorded. A norm of 0 beside measured times is a measurement.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,11 +30,11 @@ _DECODER = msgspec.json.Decoder()
 
 
 class Placeholders(Struct):
-    """Counts of values that stood for nothing, by kind.
+    """Counts of placeholder values, by kind.
 
     Attributes:
         norms: Gradient norms of 0.
-        losses: Copies of the loss in place of the reference's.
+        losses: Copies of the loss in place of the reference's loss.
         checks: Comparisons with a reference that did not run.
         summary: Zeros of a summary.
     """
@@ -45,7 +45,7 @@ class Placeholders(Struct):
     summary: int = 0
 
     def notes(self) -> list[str]:
-        """Return notes on values that were read as not recorded."""
+        """Return notes on the values that were read as not recorded."""
         counts = {
             "gradient norms of exactly 0 beside no measured time": self.norms,
             "reference losses that only copy the loss": self.losses,
@@ -56,23 +56,23 @@ class Placeholders(Struct):
 
 
 def objects(value: Any) -> list[Object]:
-    """Return the objects of a list; empty where the value is no list."""
+    """Return the objects in a list; empty where the value is not a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def positive(value: Any) -> float | None:
-    """Return a number above 0 or a NaN, None for everything else: the engine writes 0 where it does not know."""
+    """Return a number above 0 or a NaN, else None: the engine writes 0 where it does not know a value."""
     known = number(value)
     return known if known is not None and not known <= 0 else None
 
 
 def updates_per_row(rows: Sequence[Object], profile: Object, summary: Object) -> int:
-    """Return how many rows of a curve one optimizer update spans: the runtime writes one for each micro-step.
+    """Return how many rows of a curve one optimizer update spans: the runtime writes one row per micro-step.
 
     Args:
         rows: Steps of the curve.
-        profile: The step profile; tells the tokens of an update.
-        summary: The training summary; tells the accumulation outright.
+        profile: The step profile; gives the tokens of an update.
+        summary: The training summary; gives the number of accumulation steps directly.
     """
     if not rows or any(step_number(number(row.get("micro_steps"))) != 1 for row in rows):
         return 1
@@ -89,8 +89,8 @@ class LossCurve(Struct, frozen=True):
     """Updates of a curve as columns.
 
     Attributes:
-        steps: Of each update.
-        values: By catalogue name; None: not recorded.
+        steps: The step of each update.
+        values: Columns by catalogue name; None: not recorded.
     """
 
     steps: list[int]
@@ -102,9 +102,9 @@ def loss_curve_of(rows: Sequence[Object], source: str, span: int, empty: Placeho
 
     Args:
         rows: Steps as the artifact has them.
-        source: What the artifact says made it.
-        span: Rows to one update.
-        empty: Counts values that stood for nothing.
+        source: The producer that the artifact names.
+        span: Rows per update.
+        empty: Counts placeholder values.
     """
     with_step = [row for row, step in zip(rows, members(rows, "step"), strict=True) if step_number(step) is not None]
     steps = [-(-int(step) // span) for step in members(with_step, "step") if step is not None]
@@ -117,7 +117,7 @@ def loss_curve_of(rows: Sequence[Object], source: str, span: int, empty: Placeho
 
 
 def members(rows: Sequence[Object], key: str) -> list[float | None]:
-    """Return a member of each row as a number, None where it is none."""
+    """Return one member of each row as a number, or None where it is not a number."""
     cells = [row.get(key) for row in rows]
     return cells if set(map(type, cells)) == {float} else list(map(number, cells))
 
@@ -145,9 +145,9 @@ def _columns(rows: Sequence[Object], empty: Placeholders) -> dict[str, list[floa
 
 
 def _joined(steps: Sequence[int], values: Mapping[str, Sequence[float | None]]) -> LossCurve:
-    """Return the micro-steps of each update as one; where an update comes again, the run went back."""
+    """Merge the micro-steps of each update; an update number that returns later stays separate: the run went back."""
     starts = [place for place, step in enumerate(steps) if not place or step != steps[place - 1]]
-    ends = [*starts[1:], len(steps)][: len(starts)]  # no step, no end
+    ends = [*starts[1:], len(steps)][: len(starts)]  # without steps there are no ends
     columns = {
         name: [_over(name, column[start:end]) for start, end in zip(starts, ends, strict=True)] for name, column in values.items()
     }
@@ -155,7 +155,7 @@ def _joined(steps: Sequence[int], values: Mapping[str, Sequence[float | None]]) 
 
 
 def _over(name: str, values: Sequence[float | None]) -> float | None:
-    """Return the value of an update from those of its micro-steps: a mean, a sum or the last one."""
+    """Return the value of an update from those of its micro-steps: their mean, their sum or the last one."""
     known = [value for value in values if value is not None]
     if not known:
         return None
@@ -169,9 +169,9 @@ def parity_sections(rows: Sequence[Object], curve: Sequence[Object], source: str
 
     Args:
         rows: Steps of the parity artifact.
-        curve: Steps of the curve, whose two losses stand in where there is no such artifact.
-        source: What the parity artifact says made it.
-        empty: Counts what stood for nothing.
+        curve: Steps of the curve, whose two losses are compared where there is no parity artifact.
+        source: The producer that the parity artifact names.
+        empty: Counts placeholder values.
     """
     sections: dict[int, Object] = {}
     places = members(curve, "step")
@@ -208,7 +208,7 @@ def _compared(row: Object, source: str, empty: Placeholders) -> dict[str, Any]:
 
 
 def norm_rows(norms: Object, empty: Placeholders) -> Iterator[tuple[int, float | None, dict[str, float]]]:
-    """Yield step, global norm and the norm of each tensor; a step where all are 0 was not measured."""
+    """Yield step, global norm and the norm of each tensor; steps where all norms are 0 are skipped as not measured."""
     steps, whole = norms.get("steps"), norms.get("global")
     tensors = (
         {str(name): norm_cells for name, norm_cells in params.items()} if isinstance(params := norms.get("params"), dict) else {}
@@ -229,9 +229,9 @@ def _at(values: Any, place: int) -> Any:
     return values[place] if isinstance(values, list) and place < len(values) else None
 
 
-# The ledger: a line whenever a stage of a training starts or ends; the last line of a run counts.
+# The ledger has a line for each start and end of a training stage; the last line of a run counts.
 def read_ledger(data: bytes) -> tuple[list[Object], int]:
-    """Return the last record of each run, and how many lines are no JSON, such as one that was cut off."""
+    """Return the last record of each run, and the number of lines that are not JSON, such as a truncated one."""
     records: dict[str, Object] = {}
     torn = 0
     for line in data.splitlines():
@@ -246,7 +246,7 @@ def read_ledger(data: bytes) -> tuple[list[Object], int]:
 
 
 def stages_of(ledger: Sequence[Object], source: str, notes: Sequence[str]) -> list[Imported]:
-    """Return the stages of a ledger that has no curve beside it, each with its first, lowest and last loss."""
+    """Return the stages of a ledger without a curve, each with its first, lowest and last loss."""
     runs = []
     for record in ledger:
         points = {"loss_first": 1, "loss_min": record.get("loss_min_step"), "loss_final": record.get("steps")}

@@ -1,4 +1,4 @@
-"""The name of a column taken apart: the data it is of, what was measured on them, and on which slice of them."""
+"""Parser of column names: the data (training, held-out, test), the quantity measured, and the slice of the data."""
 
 import re
 
@@ -13,13 +13,13 @@ DATA_WORDS = {
     **dict.fromkeys(HELD_OUT.split("|"), VAL),
     **dict.fromkeys(("test", "testing"), TEST),
 }
-"""Which data a word names: those that are trained on, those that are held out, or a test set."""
+"""The data that a word names: training, held-out or test data."""
 
 _DATA = "|".join(DATA_WORDS)
 _SLICE = re.compile(rf"({HELD_OUT})/(.+)/((?:(?:lm|cross_?entropy)_?)?loss)", re.IGNORECASE)
-_GROUP = re.compile(r"\A(?:(?:epoch|metrics)/|scalars[/_])|(?<=[a-z]_)metrics/", re.IGNORECASE)  # says nothing of what it groups
+_GROUP = re.compile(r"\A(?:(?:epoch|metrics)/|scalars[/_])|(?<=[a-z]_)metrics/", re.IGNORECASE)  # groups without a meaning
 _NATS = re.compile(r"[(\[]\s*nats?(?:\s*(?:/|per)\s*tok(?:en)?)?\s*[)\]]", re.IGNORECASE)
-_NEW_WORD = re.compile(r"(?<=[a-z])(?=[A-Z][A-Za-z\d])")  # in valLoss and valPPL; a last letter begins none, as in AdamW and GiB
+_NEW_WORD = re.compile(r"(?<=[a-z])(?=[A-Z][A-Za-z\d])")  # splits valLoss and valPPL, but neither AdamW nor GiB
 _GAPS = re.compile(r"[\s./\-()\[\]]+")
 _LOSSES = re.compile(r"losses(?=_|$)")
 _MEAN = re.compile(r"^(?:avg|average|mean)_(?=.*loss)|(?<=loss)_(?:avg|average|mean)$")
@@ -29,12 +29,12 @@ _DATA_LAST = re.compile(rf"(?P<measured>(?:.+_)?(?:loss|nll|ce|xent|entropy|ppl|
 
 
 class ColumnName(Struct, frozen=True):
-    """What the name of a column says; a group, nats as the unit and a word for the mean of losses are left off.
+    """What a column name says, without a group, nats as the unit, or a word for the mean of losses.
 
     Attributes:
-        data_word: The word for the data, in small letters, as "valid"; empty: none is named.
-        measured: What was measured, in small letters, its words joined by underscores.
-        slice: The part of the held-out data, as it is written; empty: all of them.
+        data_word: The word for the data, in lower case, such as "valid"; empty: none is named.
+        measured: The quantity measured, in lower case, with its words joined by underscores.
+        slice: The part of the held-out data, as written; empty: all of them.
     """
 
     data_word: str
@@ -43,22 +43,22 @@ class ColumnName(Struct, frozen=True):
 
     @property
     def data(self) -> str:
-        """The data: `TRAIN`, `VAL` or `TEST`; empty: none are named."""
+        """The data: `TRAIN`, `VAL` or `TEST`; empty: none is named."""
         return DATA_WORDS.get(self.data_word, "")
 
     @property
     def normal_form(self) -> str:
-        """The word for the data, and behind it what was measured, as in "val_loss"."""
+        """The word for the data followed by the quantity measured, as in "val_loss"."""
         return f"{self.data_word}_{self.measured}" if self.data_word else self.measured
 
 
 def own_name(header: str) -> str:
-    """Return the name of a column in English, without that of a run before it, as in "run 3 - loss"."""
+    """Return the name of a column in English, without the name of a run before it, as in "run 3 - loss"."""
     return in_english(header.rsplit(" - ", 1)[-1].strip())
 
 
 def parse_column_name(header: str) -> ColumnName:
-    """Take the name of a column apart, whichever letters and marks it is written with.
+    """Parse the name of a column, in any case and with any separators.
 
     >>> parse_column_name("Loss (train)"), parse_column_name("epoch/avg_val_losses")
     (ColumnName(data_word='train', measured='loss', slice=''), ColumnName(data_word='val', measured='loss', slice=''))

@@ -1,4 +1,4 @@
-"""An imported run written as a run folder, whole or not at all."""
+"""Writer of an imported run as a run folder, complete or not at all."""
 
 import re
 import shutil
@@ -25,7 +25,7 @@ MAX_NAME = 80
 
 
 def names_of_folders(runs: Sequence[Imported]) -> list[str]:
-    """Return a folder name for each of several runs: the name of the run as far as a folder can have it, and no name twice."""
+    """Return a unique folder name for each of several runs: the run's name without unsafe characters."""
     names: list[str] = []
     for number, run in enumerate(runs, 1):
         name = _UNSAFE.sub("_", run.name)[:MAX_NAME].strip("._ ") or f"run-{number}"
@@ -41,11 +41,11 @@ def write_run(run: Imported, folder: Path, *, force: bool = False) -> None:
     Args:
         run: The run.
         folder: Where to write it; created if it is missing.
-        force: Whether a run in the folder is replaced; other files in the folder stay.
+        force: Whether to replace a run in the folder; other files in the folder stay.
 
     Raises:
-        UsageError: Where the folder holds a run that may not be replaced, or is no folder.
-        OSError: Where the run could not be written; nothing is left half written.
+        UsageError: Where the folder holds a run that may not be replaced, or is not a folder.
+        OSError: Where the run could not be written; no partial run is left behind.
     """
     old = run_files(folder)
     if old and not force:
@@ -71,10 +71,10 @@ def write_run(run: Imported, folder: Path, *, force: bool = False) -> None:
 
 
 def run_files(folder: Path) -> list[Path]:
-    """Return the files of the run in a folder, which writing another one there replaces.
+    """Return the files of the run in a folder; writing another run there replaces them.
 
     Raises:
-        UsageError: Where it is no folder.
+        UsageError: Where the path is not a folder.
     """
     if not folder.exists():
         return []

@@ -1,4 +1,4 @@
-"""What an importer is: it takes a source, a file or a folder, and returns the runs that another program logged there."""
+"""The interface of an importer: it takes a source, a file or a folder, and returns the runs that another program logged there."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,23 +17,23 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.tables.table_header import HEAD_BYTES, text_of
 
 MAX_SEEN = 200_000
-MAX_IMPORT_BYTES = 4 * MAX_BYTES  # a million rows of 200 bytes, and a log of that size still fits in memory
+MAX_IMPORT_BYTES = 4 * MAX_BYTES  # room for a million rows of 200 bytes; a log of that size still fits in memory
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")  # gzip, zstandard
 Row = dict[str, float | str]
 Document = Mapping[str, Any]
 
 
 class Source:
-    """A file, packed or not, or a folder that a user named; its bytes are read once, when they are first asked for.
+    """A file, compressed or not, or a folder that a user named; its bytes are read once, on first access.
 
     Attributes:
-        path: Where it is.
+        path: Its path.
         shown: Its name in messages.
         is_folder: Whether it is a folder; a folder has no bytes of its own.
     """
 
     def __init__(self, path: Path) -> None:
-        """Take a path; nothing is read yet."""
+        """Keep a path; nothing is read yet."""
         self.path = path
         self.shown = shown_name(path.name)
         self.is_folder = path.is_dir()
@@ -41,7 +41,7 @@ class Source:
 
     @cached_property
     def data(self) -> bytes:
-        """All bytes, unpacked; none of a folder.
+        """All bytes, decompressed; empty for a folder.
 
         Raises:
             UnreadableError: Where the file cannot be read.
@@ -54,20 +54,20 @@ class Source:
             raise self._unreadable(broken) from None
 
     def forget(self) -> None:
-        """Free the bytes of a file; they are read again where somebody asks for them."""
+        """Free the bytes of a file; they are read again on the next access."""
         if not self._is_made:
             for name in ("data", "text"):
                 self.__dict__.pop(name, None)
 
     def taken_data(self) -> bytes:
-        """Return all bytes to the one who asks, and forget them, so that they are freed when nobody needs them any more."""
+        """Return all bytes and drop the reference to them, so that they are freed when the caller no longer needs them."""
         data = self.data
         self.forget()
         return data
 
     @property
     def line_count(self) -> int:
-        """How many lines the bytes have; the last may have no line end."""
+        """The number of lines; the last may lack its line break."""
         return self.data.count(b"\n") + (not self.data.endswith(b"\n"))
 
     @property
@@ -89,39 +89,39 @@ class Source:
 
     @cached_property
     def head(self) -> bytes:
-        """The first bytes, unpacked, to tell a format by; the rest of a plain file is not read for them."""
+        """The first bytes, decompressed, to recognize a format by; the rest of a plain file is not read for them."""
         first = self.first(HEAD_BYTES)
         return first if first and not first.startswith(_PACKED) else self.data[:HEAD_BYTES]
 
     @cached_property
     def text(self) -> str:
-        """All of it as text; broken characters are replaced."""
+        """The whole file as text; invalid characters are replaced."""
         return text_of(self.data)
 
     def with_data(self, data: bytes) -> "Source":
-        """Return a source of the same name that holds other bytes: what stands in this one, written as another format."""
+        """Return a source with the same name and other bytes: the contents of this one, written in another format."""
         source = Source(self.path)
         source.__dict__ |= {"data": data, "head": data[:HEAD_BYTES], "_is_made": True}
         return source
 
     def inside(self, name: str) -> "Source | None":
-        """Return a file or folder inside this folder, None where there is none; links that lead out of it do not count."""
+        """Return a file or folder inside this folder, or None where there is none; links that lead out of it do not count."""
         path = self.path / name
         try:
             is_there = self.is_folder and path.exists() and path.resolve().is_relative_to(self.path.resolve())
-        except (OSError, ValueError, RuntimeError):  # a name out of a file is too long, or none; a link leads to itself
+        except (OSError, ValueError, RuntimeError):  # a name from a file is too long or invalid, or a link leads to itself
             return None
         return Source(path) if is_there else None
 
     def folders(self) -> Iterator["Source"]:
-        """Yield the folders right inside this one, by name; links that lead out of it and hidden ones do not count."""
+        """Yield the direct subfolders by name; hidden ones and links that lead out of this folder do not count."""
         for name in self._names():
             source = None if name.startswith(".") else self.inside(name)
             if source is not None and source.is_folder:
                 yield source
 
     def first(self, size: int) -> bytes:
-        """Return the first bytes as they lie on the disk, without reading the rest; empty where the file cannot be read."""
+        """Return the first bytes as stored on disk, without reading the rest; empty where the file cannot be read."""
         try:
             if not self.path.is_file():
                 return b""
@@ -131,14 +131,14 @@ class Source:
             return b""
 
     def files(self, *, max_files: int, part_of_name: str = "", deep: bool = True) -> Iterator[tuple[str, "Source"]]:
-        """Yield the files in this folder and in those inside it, by name; links to folders are not followed.
+        """Yield the files in this folder and its subfolders, by name; links to folders are not followed.
 
         The search ends after `MAX_SEEN` files of any name, so that a whole disk is not walked for a run.
 
         Args:
-            max_files: The largest number of files.
-            part_of_name: What their names must contain.
-            deep: Whether files in folders inside this one are wanted.
+            max_files: Maximum number of files.
+            part_of_name: A text that their names must contain.
+            deep: Whether to search subfolders, too.
         """
         number = seen = 0
         for folder, inner, names in os.walk(self.path):
@@ -164,17 +164,17 @@ class Source:
 
 
 class Imported(Struct, frozen=True):
-    """One run out of the log of another program.
+    """One run from the log of another program.
 
     Attributes:
-        table: Lines of `ck.scalars.v1` as columns: values by catalogue name, in the order of sessions, then of steps. A cell
-            that is not recorded was not in the log; a NaN was logged as NaN.
-        manifest: What the format knows of the run as a whole.
+        table: Lines of `ck.scalars.v1` as columns: values by catalogue name, ordered by session, then step. A cell that is not
+            recorded was not in the log; a NaN was logged as NaN.
+        manifest: What the format gives about the run as a whole.
         notes: What was recognised, what was left out, and what the format cannot hold; one sentence each.
         source: Name of the format.
         name: Name among several runs of one source; empty: there is only this one.
-        documents: Checkpoints of `ck.analysis.v1` made of statistics per layer, in the order of steps: each has a `step`
-            and sections such as {"gradients": {"layer.0": {"norm": 1.5}}}.
+        documents: Checkpoints of `ck.analysis.v1` made of statistics per layer, in step order: each has a `step` and sections
+            such as {"gradients": {"layer.0": {"norm": 1.5}}}.
     """
 
     table: LineTable
@@ -186,12 +186,12 @@ class Imported(Struct, frozen=True):
 
     @property
     def rows(self) -> list[Row]:
-        """The lines, a dictionary each."""
+        """The lines as dictionaries."""
         return rows_of(self.table)
 
 
 def rows_of(table: LineTable) -> list[Row]:
-    """Return the lines of a table as dictionaries: `step`, `session` where there are several, and the recorded values."""
+    """Return the lines of a table as dictionaries: `step`, `session` if there are several, and the recorded values."""
     several = bool(table.sessions.any())
     rows: list[Row] = [
         {"step": step, "session": session} if several else {"step": step}
@@ -211,27 +211,27 @@ def rows_of(table: LineTable) -> list[Row]:
 
 
 class Importer(Protocol):
-    """What a module of this package offers to become an importer.
+    """The interface that a module must have to be an importer.
 
     Attributes:
         NAME: The format, as a user would call it.
-        GENERIC: Whether the format has no mark of its own, so that every other importer is asked first.
+        GENERIC: Whether the format has no mark of its own, so that all other importers are tried first.
 
-    One that also knows a folder for the runs right inside it, beside which other logs may lie, has `SIDE_BY_SIDE = True`;
-    one that looks for its files in all folders inside a folder has `SEARCHES = True`; one whose files may hold anything has
-    `ONLY_BY_NAME = True`: it reads what a user names, and not what a search comes upon.
+    An importer that also reads a folder of runs, beside which other logs may lie, sets `SIDE_BY_SIDE = True`. One that searches
+    all subfolders for its files sets `SEARCHES = True`. One whose files may hold anything sets `ONLY_BY_NAME = True`: it reads
+    what a user names, but not what a search finds.
     """
 
     NAME: str
     GENERIC: bool
 
     def detects(self, source: Source) -> bool:
-        """Tell whether this importer reads a source: a file by its first bytes, a folder by what lies in it."""
+        """Tell whether this importer reads a source: a file by its first bytes, a folder by its contents."""
 
     def read(self, source: Source, columns: Mapping[str, str]) -> list[Imported]:
-        """Read every run of the source; `columns` names its own columns for catalogue names.
+        """Read all runs of the source; `columns` maps catalogue names to the source's own column names.
 
         Raises:
-            UnreadableError: Where the source is of this format, but broken or without a single value.
-            UsageError: Where `columns` names what is not there.
+            UnreadableError: Where the source has this format, but is broken or holds no value.
+            UsageError: Where `columns` names something that does not exist.
         """

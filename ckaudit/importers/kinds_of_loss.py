@@ -1,7 +1,7 @@
-"""What the names of losses say of them: which is the only one, which a policy learns from, which play against each other.
+"""What the names of losses tell: which is the only one, which belong to a policy, which are adversarial.
 
-The loss of a policy, of values or of a temporal difference has data and targets that change with the policy. A generator and
-what tells its pictures from real ones play against each other: neither loss need fall.
+The loss of a policy, of values or of a temporal difference has data and targets that change with the policy. A generator and a
+discriminator are trained against each other. Neither kind of loss need fall.
 """
 
 import re
@@ -16,7 +16,7 @@ from ckaudit.importers.column_name import DATA_WORDS, TRAIN, own_name
 from ckaudit.importers.other_languages import in_english
 
 COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|avr|average|mean|batch|minibatch|step|elbo|vae)_)?"
-"""What may stand before "loss" in the name of a whole one."""
+"""Prefixes that the name of a whole loss may have before "loss"."""
 NO_LETTERS = re.compile(r"[^a-z0-9]+")
 REWARDS = re.compile(r"(^|_)(rewards?|advantages?)(_|$)")
 _OTHER_LOSS = re.compile(
@@ -68,11 +68,11 @@ _ADVERSARIAL = frozenset("adv adversarial gan g d gen generator dis disc discrim
 
 
 class OnlyLoss(Struct, frozen=True):
-    """The only loss of a log, under a name that no other column has.
+    """The only loss of a log, with a name that no other column has.
 
     Attributes:
         train: Position of the training loss.
-        val: Position of the validation loss of the same name, None where there is none.
+        val: Position of the validation loss of the same name; None where there is none.
     """
 
     train: int
@@ -80,14 +80,14 @@ class OnlyLoss(Struct, frozen=True):
 
 
 class AdversarialPair(Struct, frozen=True):
-    """Positions of the losses of a generator and of what tells its products from real ones."""
+    """Positions of the losses of a generator and of its discriminator."""
 
     generator: int
     discriminator: int
 
 
 def may_be_a_loss(name: str) -> bool:
-    """Tell whether a name has the word loss at its end or at its beginning."""
+    """Tell whether a name begins or ends with the word loss."""
     form = _form(name)
     return form.endswith("_loss") or form.startswith("loss_")
 
@@ -102,7 +102,7 @@ def may_be_a_cost(name: str) -> bool:
 
 
 def words_in(name: str) -> set[str]:
-    """Return the words of a name, in small letters."""
+    """Return the words of a name, in lower case."""
     return set(re.split(r"[^a-z0-9]+", CAMEL.sub(" ", in_english(name)).lower()))
 
 
@@ -119,7 +119,7 @@ def looks_like_a_loss(name: str) -> bool:
 
 
 def is_of_policy(name: str) -> bool:
-    """Tell whether a name is that of a part of what a policy learns from.
+    """Tell whether a name is that of a term of a policy's loss.
 
     >>> is_of_policy("train/policy_gradient_loss"), is_of_policy("value_loss"), is_of_policy("cross_entropy_loss")
     (True, True, False)
@@ -128,9 +128,9 @@ def is_of_policy(name: str) -> bool:
 
 
 def logs_rollouts(headers: Iterable[str]) -> bool:
-    """Tell whether a log holds what a policy's own rollouts were worth: rewards of episodes, or their spread among completions.
+    """Tell whether a log holds rewards of a policy's own rollouts: those of episodes, or their spread among completions.
 
-    Rewards alone may be those of pairs that somebody else has written, as in DPO.
+    Rewards alone may be those of pairs written by others, as in DPO.
 
     >>> logs_rollouts(["train/loss", "rollout/ep_rew_mean"]), logs_rollouts(["loss", "reward", "reward_std"])
     (True, True)
@@ -141,12 +141,12 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
     """
     plain = [NO_LETTERS.sub("_", CAMEL.sub("_", header).lower()).strip("_") for header in headers]
     by_episodes = any(map(_EPISODE.fullmatch, plain)) and any(REWARDS.search(name) for name in plain)
-    both = any(pair <= {*plain} for pair in ({"reward", "return"}, {"rm", "ret"}))  # OpenRLHF's, written out and short
+    both = any(pair <= {*plain} for pair in ({"reward", "return"}, {"rm", "ret"}))  # OpenRLHF's, in full and abbreviated
     return by_episodes or both or any(_ROLLOUTS.search(name) for name in plain)
 
 
 def episode_counter(names: Sequence[str]) -> int | None:
-    """Return the position of the name of a count of episodes, None where there is none.
+    """Return the position of the name of an episode counter, or None where there is none.
 
     >>> episode_counter(["Episode", "reward"]), episode_counter(["i_episode"]), episode_counter(["episode_reward", "ep"])
     (0, 0, None)
@@ -155,9 +155,9 @@ def episode_counter(names: Sequence[str]) -> int | None:
 
 
 def losses_named_after_policy(names: Sequence[str]) -> list[int]:
-    """Return the positions of the losses that are a policy's or its values' by their own names.
+    """Return the positions of losses with names of a policy or its values.
 
-    Beside a generator and a discriminator a loss of Q is that of a third network (InfoGAN).
+    Beside a generator and a discriminator, a loss of Q belongs to a third network (InfoGAN).
 
     >>> logs = ["step", "td_loss"], ["actor_loss", "critic_loss"], ["g_loss", "critic_loss"]
     >>> [losses_named_after_policy(names) for names in logs]
@@ -173,7 +173,7 @@ def losses_named_after_policy(names: Sequence[str]) -> list[int]:
 
 
 def adversarial_pair(names: Sequence[str]) -> AdversarialPair | None:
-    """Return where the loss of a generator and of a discriminator stand, None where there is not exactly one of each.
+    """Return the positions of a generator's and a discriminator's loss, or None unless there is exactly one of each.
 
     >>> adversarial_pair(["step", "train/g_loss", "train/d_loss"])
     AdversarialPair(generator=1, discriminator=2)
@@ -187,9 +187,9 @@ def adversarial_pair(names: Sequence[str]) -> AdversarialPair | None:
 
 
 def loss_parts(names: Sequence[str]) -> dict[str, int]:
-    """Return the positions of terms of a loss that tell something beside each other, by catalogue name.
+    """Return the positions of the terms of a loss that are worth comparing, by catalogue name.
 
-    These are pairs of known terms, and all that stand beside their sum.
+    These are pairs of known terms; without any, all terms beside their sum.
 
     >>> loss_parts(["loss", "kl_loss", "recon_loss"]), loss_parts(["loss", "kl"])
     ({'loss_part/reconstruction': 2, 'loss_part/kl': 1}, {})
@@ -210,16 +210,16 @@ def loss_parts(names: Sequence[str]) -> dict[str, int]:
 
 
 def have_adversarial_losses(names: Iterable[str]) -> bool:
-    """Tell whether a log's names say that its losses play against each other."""
+    """Tell whether a log's names include adversarial losses."""
     names = list(names)
     return adversarial_pair(names) is not None or adversarial_sides(names) is not None
 
 
 def only_loss(names: Sequence[str]) -> OnlyLoss | None:
-    """Return the only loss of a log by a name that ends in `_loss`, parts of a loss set aside; None: there is none, or several.
+    """Return the only loss of a log by a name that ends in `_loss`, ignoring parts of a loss; None: there is none, or several.
 
-    Where no name has the word loss, it is the one measure of error that was taken in training and in validation, or else the one
-    name with another word for a loss.
+    Where no name has the word loss, the only loss is the one error measure of training and validation, else the one name with
+    another word for a loss.
 
     >>> only_loss(["step", "train/mse", "val/mse", "train/acc"]), only_loss(["mse", "val_mse", "mae", "val_mae"])
     (OnlyLoss(train=1, val=2), None)
@@ -247,7 +247,7 @@ def only_loss(names: Sequence[str]) -> OnlyLoss | None:
 
 
 def _only_measure(forms: Sequence[str]) -> OnlyLoss | None:
-    """Return the one measure of error in training that also has a name of validation, None where there are several or none."""
+    """Return the one training error measure that also has a validation column, or None where there are several or none."""
     held_out = {_validated(form): position for position, form in enumerate(forms) if _MEASURE.fullmatch(_validated(form))}
     plain = {position: _AT_THE_END.sub("", _TRAIN.sub("", form)) for position, form in enumerate(forms)}
     measured = {position: stem for position, stem in plain.items() if _MEASURE.fullmatch(stem)}
@@ -258,8 +258,8 @@ def _only_measure(forms: Sequence[str]) -> OnlyLoss | None:
 
 
 def _only_cost(names: Sequence[str]) -> OnlyLoss | None:
-    """Return the one column with another word for a loss, and its twin of validation; an error that is counted must have one."""
-    apart = _PARTS | _ADVERSARIAL | {"elbo"}  # of a bound, more is better, unless somebody has turned its sign
+    """Return the one column with another word for a loss, and its held-out twin; a column called error must have such a twin."""
+    apart = _PARTS | _ADVERSARIAL | {"elbo"}  # a bound is to be maximized unless its sign is flipped
     costs = [place for place, name in enumerate(names) if looks_like_a_loss(name) and not words_in(name) & apart]
     if not costs:
         counted = [place for place, name in enumerate(names) if words_in(name) & _COUNTED_ERRORS]
@@ -271,7 +271,7 @@ def _only_cost(names: Sequence[str]) -> OnlyLoss | None:
 
 
 def held_out_twin(name: str, names: Sequence[str]) -> str:
-    """Return the name under which a validation measured the same as a training did, empty where there is none.
+    """Return the name of the same quantity measured in validation, empty where there is none.
 
     >>> held_out_twin("train/mse", ["step", "train/mse", "val/mse"]), held_out_twin("cost", ["cost", "lr"])
     ('val/mse', '')
@@ -281,7 +281,7 @@ def held_out_twin(name: str, names: Sequence[str]) -> str:
 
 
 def train_and_val_columns(names: Sequence[str]) -> tuple[str, str] | None:
-    """Return the two columns whose whole names are words for training and for held-out data, None where one is missing.
+    """Return the two columns named only by a word for training and one for held-out data, or None where one is missing.
 
     >>> train_and_val_columns(["epoch", "train", "valid"]), train_and_val_columns(["epoch", "train"])
     (('train', 'valid'), None)
@@ -292,7 +292,7 @@ def train_and_val_columns(names: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _validated(form: str) -> str:
-    """Return what a validation measured, empty where a name is of none."""
+    """Return the quantity that a validation measured, empty where the name does not belong to a validation."""
     match = _VALIDATION.fullmatch(form)
     return (match[1] or match[2]) if match else ""
 
@@ -302,10 +302,10 @@ def _form(name: str) -> str:
 
 
 def loss_kind_of_names(names: Iterable[str]) -> LossKind | None:
-    """Return the kind of a log's loss by the names of all that was logged, None where they do not tell.
+    """Return the kind of a log's loss from all logged names, or None where they do not tell.
 
-    Rewards, scores of pictures, and parts of the loss that are no cross entropy of tokens are signs of another loss, even beside
-    counts of tokens: reinforcement learning counts tokens too. Perplexities and counts of tokens are signs of text.
+    Rewards, image scores, and losses other than a cross entropy of tokens show that the loss is of another kind, even beside
+    token counts: reinforcement learning counts tokens too. Perplexities and token counts indicate text.
 
     >>> loss_kind_of_names(["step", "loss", "reward", "num_tokens"]), loss_kind_of_names(["train/box_loss", "metrics/mAP50(B)"])
     ('other', 'other')

@@ -1,7 +1,7 @@
-"""Logs that lie somewhere below a folder: each is found by what is in it, read, and named by its path.
+"""Search for logs below a folder: each is recognized by its contents, read, and named by its path.
 
-Links are not followed, hidden folders and those of programs are passed over, and a tree is searched only so far: what was
-not looked at is said. Run folders of our own are found, but not read: who asked decides.
+Links are not followed, hidden folders and program folders are skipped, and the search has limits: notes say what was not
+searched. Run folders of ckaudit are found but not read; the caller decides about them.
 """
 
 import os
@@ -38,13 +38,13 @@ Detect = Callable[[Source], "Importer | None"]
 
 
 class FoundLogs(Struct):
-    """What lies below a folder.
+    """The logs below a folder.
 
     Attributes:
-        runs: Every run that could be read, named by its path.
-        folders: Run folders of our own, by their paths below the folder.
-        notes: What was not looked at, or could not be read.
-        errors: Why what is a log could not be read.
+        runs: All runs that could be read, named by their paths.
+        folders: Run folders of ckaudit, by their paths below the folder.
+        notes: What was not searched, or could not be read.
+        errors: Why logs could not be read.
     """
 
     runs: list[Imported] = field(default_factory=list)
@@ -53,14 +53,14 @@ class FoundLogs(Struct):
     errors: list[CkauditError] = field(default_factory=list)
 
     def pick(self, wanted: str, shown: str) -> "Imported | Path":
-        """Return the run that is wanted, by its path or its number from 1: first those of other programs, then run folders.
+        """Return the wanted run by its path or its number from 1; runs of other programs come first, then run folders.
 
         Args:
-            wanted: What the user says of it; empty: the only one.
+            wanted: The user's choice; empty: the only run.
             shown: The folder's name in messages.
 
         Raises:
-            UsageError: Where there are several and none is wanted, or none is called so.
+            UsageError: Where there are several runs and none is wanted, or none has the wanted name.
         """
         choices: dict[str, Imported | Path] = {run.name: run for run in self.runs}
         choices |= {name: path for name, path in self.folders.items() if name not in choices}
@@ -82,7 +82,7 @@ class FoundLogs(Struct):
 
 
 def kind_and_steps(run: "Imported | Path") -> str:
-    """Return the format and the steps of a run in a few words."""
+    """Return the format and the step range of a run in a few words."""
     if isinstance(run, Path):
         return RUN_FOLDER
     steps = run.table.steps
@@ -98,12 +98,12 @@ class _Place(Struct, frozen=True):
 
 
 def find_logs(folder: Path, import_options: ImportOptions, detect: Detect) -> FoundLogs:
-    """Find and read every log below a folder.
+    """Find and read all logs below a folder.
 
     Args:
         folder: Where to look.
         import_options: The logs' own names that the user mapped, by catalogue name.
-        detect: Returns the importer that knows a source.
+        detect: Returns the importer that recognizes a source.
     """
     logs = FoundLogs()
     size = read = 0
@@ -121,21 +121,21 @@ def find_logs(folder: Path, import_options: ImportOptions, detect: Detect) -> Fo
 
 
 def holds_logs(folder: Path, detect: Detect) -> bool:
-    """Tell whether anything below a folder looks like a log or a run folder; nothing is read to its end."""
+    """Tell whether anything below a folder looks like a log or a run folder; nothing is read completely."""
     return next(_places(folder, detect, []), None) is not None
 
 
 def holds_others(source: Source, importer: Importer, detect: Detect) -> bool:
-    """Tell whether logs that an importer does not know lie in a folder beside the runs that it does."""
+    """Tell whether a folder holds logs that an importer does not recognize, beside the runs that it does."""
     if not _is_parent(source, importer):
         return False
     return any(place.importer is not importer for place in _places(source.path, detect, []))
 
 
 def note_on_others(source: Source, importer: Importer, detect: Detect) -> list[str]:
-    """Return a note on logs of other formats in a folder that an importer searched for its own files alone; or none.
+    """Return a note on logs of other formats in a folder that an importer searched only for its own files; or none.
 
-    Tables and texts without a mark of their own are not named: they may be anything.
+    Tables and texts without a mark of their own are not named, because they may be anything.
     """
     if not source.is_folder or not getattr(importer, "SEARCHES", False):
         return []
@@ -146,7 +146,7 @@ def note_on_others(source: Source, importer: Importer, detect: Detect) -> list[s
 
 
 def _is_parent(source: Source, importer: Importer) -> bool:
-    """Tell whether a folder is only known for the runs right inside it."""
+    """Tell whether an importer recognizes a folder only for the runs in its direct subfolders."""
     return getattr(importer, "SIDE_BY_SIDE", False) and any(map(importer.detects, source.folders()))
 
 
@@ -169,12 +169,12 @@ def _read(logs: FoundLogs, place: _Place, import_options: ImportOptions) -> None
 
 
 def runs_below(top: Path, detect: Detect, notes: list[str], *, max_entries: int) -> Iterator[Path]:
-    """Yield the logs and run folders below a folder, by their paths; nothing is read to its end."""
+    """Yield the paths of the logs and run folders below a folder; nothing is read completely."""
     return (place.source.path for place in _places(top, detect, notes, max_entries=max_entries))
 
 
 def _places(top: Path, detect: Detect, notes: list[str], *, max_entries: int | None = None) -> Iterator[_Place]:
-    """Yield what may be a log, by its path; what lies in a folder that is one is part of it."""
+    """Yield possible logs with their paths; the contents of a folder that is a log are part of it."""
     max_entries = MAX_ENTRIES if max_entries is None else max_entries
     root, seen, left_out, shut = Source(top), 0, list[str](), list[str]()
     for path, inner, names in os.walk(top, onerror=lambda error: shut.append(shown_name(str(error.filename)))):
@@ -213,7 +213,7 @@ def _folder(root: Source, name: str, detect: Detect) -> _Place | None:
 
 
 def _files(root: Source, folder: Path, names: list[str], detect: Detect) -> Iterator[_Place]:
-    """Yield the files that an importer knows, one of those that differ in their ends alone, no archive beside its own folder."""
+    """Yield the files that an importer recognizes: one per name without its ending, and no archive beside its unpacked folder."""
     stems = set()
     for name in sorted(names, key=lambda name: (_rank(name), name)):
         stem = name.partition(".")[0]
@@ -233,13 +233,13 @@ def _files(root: Source, folder: Path, names: list[str], detect: Detect) -> Iter
 
 
 def _is_unpacked(root: Source, name: str, detect: Detect) -> bool:
-    """Tell whether a folder that is a log lies beside an archive, under its name."""
+    """Tell whether an archive has been unpacked: a folder with its name lies beside it and is a log."""
     folder = root.inside(name.removesuffix(_ARCHIVE)) if name.endswith(_ARCHIVE) else None
     return folder is not None and folder.is_folder and detect(folder) is not None
 
 
 def could_be_log(name: str) -> bool:
-    """Tell by the name of a file alone whether it may be a log, or a part of one, such as TensorBoard's and W&B's."""
+    """Tell from a file name alone whether the file may be a log or a part of one, such as TensorBoard's and W&B's."""
     return _rank(name) < len(_ENDINGS) or any(part in name for part in _PARTS_OF_NAMES)
 
 

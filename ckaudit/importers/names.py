@@ -1,6 +1,6 @@
-"""Names of logged quantities: those of the catalogue, and what other programs call them.
+"""Names of logged quantities: those of the catalogue, and those of other programs.
 
-The names of all that was logged also tell what kind of loss a run has.
+All logged names together also show what kind of loss a run has.
 """
 
 import re
@@ -100,24 +100,24 @@ _ALIASES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _PERCENT = frozenset({"throughput/mfu"})  # as levanter writes it
 _BYTES = re.compile(r"(?:mem|memory|vram)(?:[\W_][a-z]+)?[\W_]+([gm]i?b)\W*|(max)[\W_]mem|(peak)_memory")
 _BYTES_IN = {"gb": 1e9, "gib": 2.0**30, "mb": 1e6, "mib": 2.0**20}
-_BYTES_IN |= {"max": 2.0**20, "peak": 2.0**30}  # torchvision's `max mem` and torchtune's `peak_memory_active` name no unit
+_BYTES_IN |= {"max": 2.0**20, "peak": 2.0**30}  # torchvision's `max mem` and torchtune's `peak_memory_active` give no unit
 _OF_VERBS = re.compile(r"loss_((?:ir)?regular)|((?:ir)?regular)_loss")
 _WHOLE_LOSS = re.compile(rf"{COMPONENT}loss")
 _OF_LOSS_OR_SCORE = ("train_loss_raw", "train_loss_ema", "val_loss")
 
 
 def shorten_name(text: str) -> str:
-    """Return a foreign name at a length that fits a sentence."""
+    """Return another program's name, shortened to fit a sentence."""
     return writable(text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}...")
 
 
 def name_to_copy(text: str) -> str:
-    """Return a foreign name that somebody may want to copy: whole, unless it is longer than any line."""
+    """Return another program's name for copying: complete, unless it is longer than any line."""
     return writable(text if len(text) <= MAX_COPIED else f"{text[: MAX_COPIED - 3]}...")
 
 
 def writable(text: str) -> str:
-    r"""Return text that can be written as UTF-8: JSON may hold halves of a surrogate pair.
+    r"""Return text that can be encoded as UTF-8: JSON may hold lone surrogates.
 
     >>> print(writable("a\ud800"))
     a\ud800
@@ -135,10 +135,10 @@ def list_names(names: Sequence[str], *, max_names: int = 6, shorten: Callable[[s
 
 
 def catalogue_name(header: str) -> str | None:
-    """Return the catalogue's name of a column, None where its name is not known.
+    """Return the catalogue name of a column, or None where its name is unknown.
 
-    Upper and lower case, dots, slashes, brackets and blanks do not matter; nor does the name of a run before it, as in
-    "run 3 - loss", nor nats as the unit behind it.
+    Case, dots, slashes, brackets and blanks do not matter; nor does the name of a run before it, as in "run 3 - loss", nor nats
+    as the unit after it.
 
     >>> catalogue_name("train/lm_loss"), catalogue_name("eval/books/CrossEntropyLoss"), catalogue_name("score")
     ('train_loss_raw', 'slice_val_loss/books', None)
@@ -170,7 +170,7 @@ def catalogue_name(header: str) -> str | None:
 
 
 def only_test_loss(headers: Sequence[str]) -> int | None:
-    """Return the position of a loss on a test set where no other held-out loss is logged; None: there is none.
+    """Return the position of a test loss if no other held-out loss is logged; None: there is none.
 
     >>> only_test_loss(["epoch", "Train Loss", "Test Loss"]), only_test_loss(["loss", "val_loss", "test_loss"])
     (2, None)
@@ -213,7 +213,7 @@ def factor_of(header: str) -> float:
 
 
 def slices_of(names: Iterable[str]) -> list[str]:
-    """Return the labels of the slices whose loss is among catalogue names, sorted.
+    """Return the labels of the slices that have a loss among catalogue names, sorted.
 
     >>> slices_of(["val_loss", "slice_val_loss/web", "slice_val_loss/books"])
     ['books', 'web']
@@ -224,8 +224,8 @@ def slices_of(names: Iterable[str]) -> list[str]:
 def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
     """Return for each catalogue name the positions of the columns that may hold it.
 
-    Those of a policy's loss are not among them (`policy_losses`); where no column has a common name of a training loss, the
-    only loss that there is counts as that.
+    Columns of a policy's loss are excluded (`policy_losses`); where no column has a common name of a training loss, the only loss
+    in the log is used.
 
     >>> recognise_columns(["episode", "reward", "steps"]), recognise_columns(["episode", "reward", "total_reward"])
     ({'step': [2], 'microbench_score/episode_return': [1]}, {'microbench_score/total_reward': [2]})
@@ -247,9 +247,9 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
 
 
 def reward_columns(headers: Sequence[str], known: Iterable[str]) -> dict[str, list[int]]:
-    """Return the position of a reward by catalogue name: what an episode was worth, where episodes are counted, else a mean.
+    """Return the position of a reward by catalogue name: the episode return where episodes are counted, else a mean reward.
 
-    Beside a known return of an episode, `reward` is that of a step.
+    Beside a known episode return, `reward` is that of a step.
     """
     if episode_counter(headers) is None or not any(name.lower() in _OF_EPISODE for name in headers):
         return {} if (reward := mean_reward(headers)) is None else {MEAN_REWARD: [reward]}
@@ -259,12 +259,12 @@ def reward_columns(headers: Sequence[str], known: Iterable[str]) -> dict[str, li
 
 
 def may_be_a_reward(name: str) -> bool:
-    """Tell whether a name may be that of what an episode, or a completion, was worth."""
+    """Tell whether a name may be that of an episode's or a completion's reward."""
     return name.lower() in _OF_EPISODE | REWARD_OF_COMPLETIONS
 
 
 def mean_reward(headers: Sequence[str]) -> int | None:
-    """Return the position of the mean reward of the completions that a policy wrote, None where no name tells it.
+    """Return the position of the mean reward of a policy's completions, or None where no name says so.
 
     >>> mean_reward(["loss", "reward", "reward_std"]), mean_reward(["objective/kl", "objective/scores"]), mean_reward(["loss"])
     (1, 1, None)
@@ -273,10 +273,10 @@ def mean_reward(headers: Sequence[str]) -> int | None:
 
 
 def policy_losses(headers: Sequence[str]) -> list[int]:
-    """Return the positions of the columns that are a policy's loss by their names, or as a training loss beside its rewards.
+    """Return the positions of columns that are a policy's loss, by their names or as a training loss beside its rewards.
 
-    The data and the targets of a policy's loss change with the policy, so that neither its fall nor its rise says how the
-    training goes: such a column is taken only where it holds NaN or infinity, for that is an illness of any loss.
+    The data and the targets of a policy's loss change with the policy, so neither its fall nor its rise says how the training
+    goes. Such a column is taken only where it holds NaN or infinity, which is an illness of any loss.
 
     >>> policy_losses(["train/loss", "rollout/ep_rew_mean"]), policy_losses(["loss", "reward"]), policy_losses(["td_loss"])
     ([0], [], [0])
@@ -290,9 +290,9 @@ def policy_losses(headers: Sequence[str]) -> list[int]:
 
 
 def parts_of_loss(headers: Sequence[str], prefix: str) -> list[int]:
-    """Return the positions of the parts of a loss under a prefix, such as `train/`; the whole alone where it is there.
+    """Return the positions of the parts of a loss with a prefix such as `train/`, or only that of the whole loss if it is there.
 
-    A detector with a head that gives many boxes for an object, and one that gives one, has parts of either (om and oo).
+    A detector with a one-to-many and a one-to-one head has parts of both (om and oo).
 
     >>> parts_of_loss(["train/box_loss", "train/cls_loss", "val/box_loss"], "train/")
     [0, 1]

@@ -1,4 +1,4 @@
-"""Notes on names: which of a log's own was taken for what, which were left out, and the options that take them."""
+"""Notes on a log's own names: which were taken for which catalogue names, which were left out, and which options take them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from shlex import quote
@@ -15,11 +15,11 @@ from ckaudit.importers.names import SLICE, catalogue_name, is_named_like_a_score
 
 
 def note_on_taken(chosen: Mapping[str, str], *, many: str = "series") -> list[str]:
-    """Return a note on which of the log's own names was taken for each catalogue name; empty where none was.
+    """Return a note on the log's own name that was taken for each catalogue name; empty where none was.
 
     Args:
         chosen: The log's own name by catalogue name.
-        many: The plural of what the log's names stand for.
+        many: The plural of the kind of things that have the log's names.
 
     >>> note_on_taken({"val_loss": "eval", "slice_val_loss/a": "a", "slice_val_loss/b": "b"}, many="columns")
     ['taken: val_loss from eval, 2 columns of slice_val_loss from a, b']
@@ -32,7 +32,7 @@ def note_on_taken(chosen: Mapping[str, str], *, many: str = "series") -> list[st
 
 
 def note_on_other_choices(name: str, others: Sequence[str]) -> str:
-    """Return a note on what else could have been taken for a catalogue name."""
+    """Return a note on the other columns that could be taken for a catalogue name."""
     return f"{name} could also be {list_names(others)}, which holds no more values; --map decides otherwise"
 
 
@@ -40,8 +40,8 @@ def notes_on_left_out(names: Sequence[str], taken: Iterable[str] = ()) -> list[s
     """Return notes on the names that were left out; empty where none was.
 
     Args:
-        names: What was left out.
-        taken: What was taken: rewards among it tell that a loss is a policy's.
+        names: The names that were left out.
+        taken: The names that were taken; rewards among them show that a loss is a policy's.
     """
     together = [*names, *taken]
     positions = {position for position in policy_losses(together) if position < len(names)}
@@ -55,11 +55,11 @@ def notes_on_left_out(names: Sequence[str], taken: Iterable[str] = ()) -> list[s
 
 
 def policy_note(names: Sequence[str], losses: Sequence[str] | None = None) -> list[str]:
-    """Return a note on the losses among names that are those of a policy, with the option that takes what may be a whole one.
+    """Return a note on a policy's losses among names, with the option that takes one that may be a whole loss.
 
     Args:
-        names: What was logged.
-        losses: Those of a policy, where they are known.
+        names: All logged names.
+        losses: The policy's losses, where they are known.
 
     >>> print(*policy_note(["policy_loss", "value_loss"]))
     policy_loss, value_loss were left out: they are losses of a policy, whose data and targets change with it
@@ -90,7 +90,7 @@ def option_for_training_loss(names: Sequence[str]) -> str:
 
 
 def _offer_of_numbered(names: Sequence[str]) -> str:
-    """Return the option that takes the first of several losses that numbers alone tell apart; empty where there are none.
+    """Return the option that takes the first of several losses that differ only by a number; empty where there are none.
 
     >>> print(_offer_of_numbered(["epoch", "loss0", "loss1", "acc0"]))
     --map loss=loss0 would take loss0 for the training loss; nothing tells which of loss0, loss1 is that
@@ -105,7 +105,7 @@ def _offer_of_numbered(names: Sequence[str]) -> str:
 
 
 def hint_on_unknown_names(names: Sequence[str], what: str) -> str:
-    """Return what to do where no name is known: take what may be the loss, log one beside scores, or name columns.
+    """Return advice where no name is known: take a possible loss, log one beside scores, or name columns.
 
     >>> hint_on_unknown_names(["epoch", "acc"], "COLUMN").partition(":")[0]
     'acc is a score, and no check judges how a training goes by scores alone'

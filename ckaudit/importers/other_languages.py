@@ -33,7 +33,7 @@ _LINKS = re.compile(_LINK)
 
 
 def _plain(text: str) -> str:
-    """Return a text in small letters and without accents."""
+    """Return a text in lower case and without accents."""
     return "".join(letter for letter in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(letter))
 
 
@@ -44,7 +44,7 @@ _FOREIGN = re.compile(rf"(?<![^\W\d_])(?:{_WHOLE})(?![^\W\d_])|{_ANYWHERE}")
 
 
 def in_english(name: str) -> str:
-    """Return the name of a column with known words of other languages in English; one without any as it is.
+    """Return the name of a column with known foreign words translated to English; other names are unchanged.
 
     >>> in_english("Validierungsverlust"), in_english("Taux d'apprentissage"), in_english("训练损失")
     ('val_loss', 'learning_rate', 'train_loss')

@@ -1,4 +1,4 @@
-"""Columns that a policy remembers: each is taken where a log has it, and none makes a log unreadable."""
+"""Columns that a policy file names: each is used where a log has it, and none makes a log unreadable."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,11 @@ from ckaudit.importers.names import SHORT_NAMES, shorten_name
 
 
 def read_with(importer: Importer, source: Source, import_options: ImportOptions) -> list[Imported]:
-    """Read every run of a source with the columns that the user names, and those that the policy does, as far as they are there.
+    """Read all runs of a source with the columns that the user names, and those from the policy that the source has.
 
     Raises:
         UnreadableError: Where the source is broken, or holds no value.
-        UsageError: Where the user names what is not there.
+        UsageError: Where the user names something that does not exist.
     """
     named = {SHORT_NAMES.get(name, name) for name in import_options.columns}
     kept = {name: column for name, column in import_options.remembered.items() if SHORT_NAMES.get(name, name) not in named}
@@ -33,7 +33,7 @@ def read_with(importer: Importer, source: Source, import_options: ImportOptions)
 
 
 def _takes(importer: Importer, source: Source, column: Mapping[str, str]) -> bool:
-    """Tell whether a source has a column; whether that column alone makes it readable is another question."""
+    """Tell whether a source has a column; that column alone need not make the source readable."""
     try:
         importer.read(source, column)
     except UnreadableError:

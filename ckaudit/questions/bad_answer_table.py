@@ -1,11 +1,11 @@
-"""What a "bad" answer means: one table, from each question to the findings that say it and how grave it is.
+"""The meaning of a "bad" answer: a table from each question to the findings that make it bad, and its severity.
 
-An answer is bad where a finding of `means` says so, or where the question's own numbers do. What no finding accounts for
-becomes a finding of its own, with the question's id as code: nothing is bad without a finding, and no run is OK and bad at once.
+An answer is bad where a finding of `means` says so, or where the question's own numbers do. A bad answer without a finding
+becomes a finding of its own, with the question's id as code: nothing is bad without a finding, and no run is both OK and bad.
 
-Illnesses are sev2, or what a policy makes of them. What is no illness, but says "not yet", "not ready" or "look at it", is a
-note: a run of a few hundred steps still falls steeply, no pretraining follows instructions, and large models rest many heads on
-the first token.
+Illnesses are sev2, unless a policy changes that. Answers that only mean "not yet", "not ready" or "look at it" are notes: a run
+of a few hundred steps still falls steeply, no pretraining follows instructions, and in large models many heads rest on the first
+token.
 """
 
 from collections.abc import Mapping
@@ -16,16 +16,16 @@ from ckaudit.contract.schema.report import Severity
 
 
 class BadAnswer(Struct, frozen=True):
-    """What it means that one question is answered bad.
+    """The meaning of one question's bad answer.
 
     Attributes:
-        name: The illness, as a rule would be called.
-        severity: How grave a finding of its own is.
+        name: The illness, named like a rule.
+        severity: Severity of a finding of its own.
         says: The illness as the first half of a sentence; the question's numbers follow.
-        means: Names of the rules of which any finding graver than a note makes the answer bad, whatever the numbers say.
+        means: Names of the rules of which any finding above a note makes the answer bad, whatever the numbers say.
         covered_by: Questions whose own finding says the same, so that this one needs none.
         covered_by_rules: Names of the rules whose finding says the same.
-        judged_by_rules: Whether rules find all that makes it bad, for the question costs too much to be asked at every audit.
+        judged_by_rules: Whether rules find everything that makes it bad, because the question is too expensive for every audit.
     """
 
     name: str

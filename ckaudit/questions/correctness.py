@@ -1,4 +1,4 @@
-"""Phase 1: is the machinery right? Loss, gradients and updates in the first steps, and against a reference."""
+"""Phase 1: is the machinery correct? Loss, gradients and updates in the first steps, and against a reference."""
 
 import numpy as np
 

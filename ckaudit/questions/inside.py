@@ -352,7 +352,7 @@ def embedding_organizes(
 
 
 def _comes_as_far(name: str, others: Sequence[str], row: Mapping[str, float], sizes: Series | None, share: float) -> bool:
-    """Tell whether an element of a tensor has come `share` of the way of others' elements or more; false if that is unknown."""
+    """Tell whether an element of a tensor moved by `share` of the distance of others' elements or more; false if unknown."""
     first = dict(zip(sizes.labels, sizes.values[0].tolist(), strict=True)) if sizes else {}
     ways = [row[tensor] * first[tensor] for tensor in others if math.isfinite(first.get(tensor, math.nan))]
     return bool(ways) and name in first and row[name] * first[name] >= share * median(ways)

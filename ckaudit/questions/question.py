@@ -15,7 +15,7 @@ from ckaudit.rules.rule import FactsMarker
 
 
 class SeriesAnswer(Struct, frozen=True, kw_only=True):
-    """What the series alone say to a question.
+    """The answer from the series alone.
 
     Attributes:
         word: The answer.
@@ -23,7 +23,7 @@ class SeriesAnswer(Struct, frozen=True, kw_only=True):
         numbers: The numbers by name.
         missing: What would have to be recorded for another word.
         broke: Whether the question raised an error instead of answering.
-        no_number: Whether it is bad only because an input is no number at any step: what made it so is the finding.
+        no_number: Whether it is bad only because an input is not finite at any step; the finding is then what caused that.
     """
 
     word: Word
@@ -35,7 +35,7 @@ class SeriesAnswer(Struct, frozen=True, kw_only=True):
 
 
 class FindingsMarker:
-    """Stands in `wants` for all findings of the run that are more than a note."""
+    """Placeholder in `wants` for all findings of the run that are more than a note."""
 
 
 FINDINGS = FindingsMarker()

@@ -67,13 +67,13 @@ class _Schedule(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The schedule in words."""
+        """The schedule as a sentence."""
         ends = f"from step {self.reached} to {self.left}, and ends at {self.end:.0%}"
         return f"the rate starts at {self.start:.0%} of its peak, {self.peak:.3g} {ends}"
 
     @property
     def numbers(self) -> dict[str, float]:
-        """What the answer shows of it."""
+        """The numbers that the answer shows."""
         return {"start": self.start, "peak": self.peak, "peak_step": float(self.reached), "end": self.end}
 
 

@@ -175,7 +175,7 @@ def gradient_vanishes(
 
 
 def _apart(row: dict[str, float]) -> float:
-    """Return how many times less the weakest has than the strongest: 1 where none has any."""
+    """Return the ratio of the largest value to the smallest: 1 where all are zero."""
     smallest_norm, largest_norm = min(row.values()), max(row.values())
     return largest_norm / smallest_norm if smallest_norm > 0 else np.inf if largest_norm > 0 else 1.0
 

@@ -1,4 +1,4 @@
-"""What questions take out of a series: its points, its last row, its levels from start to end; and when its data changed."""
+"""Values that questions take from a series: its points, its last row, its levels from start to end, and changes of its data."""
 
 import math
 from collections.abc import Mapping, Sequence

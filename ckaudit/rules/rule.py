@@ -21,8 +21,8 @@ class Hit(Struct, frozen=True, kw_only=True):
     """One interval in which a rule's illness is seen.
 
     `message` may use {where}, {value}, {limit} and the steps, with their formats. `also` are places where the same began
-    while the interval lasted, the last of them at step `joined_by`. `badness` tells which of several places is the worst,
-    and `members` are the hits of all places, where one hit was made of them.
+    during the interval, the last of them at step `joined_by`. `badness` ranks places by how bad they are. `members` are the
+    hits of all places, where one hit was made of them.
     """
 
     severity: Severity
@@ -54,11 +54,11 @@ class Hit(Struct, frozen=True, kw_only=True):
 
         Args:
             span: Where and when.
-            severity: How grave.
+            severity: Its severity.
             message: One sentence for a tired engineer.
-            badness: Picks the worst step, shape (T, P).
-            value: What is shown of it, shape (T, P); default: the badness itself.
-            limit: The limit it broke.
+            badness: Selects the worst step, shape (T, P).
+            value: The value that is shown, shape (T, P); default: the badness itself.
+            limit: The limit that was exceeded.
         """
         step, worst = span.worst(badness)
         row = int((span.steps == step).argmax())
@@ -78,13 +78,13 @@ class Hit(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def off_usual(cls, span: Span, series: Series, away: Floats, usual: Floats, message: str) -> "Hit":
-        """Make a hit of a span in which a series is off what was usual before: its worst point, and the usual value there.
+        """Make a hit of a span in which a series differs from its usual level: its worst point, and the usual value there.
 
         Args:
             span: The span.
-            series: What is off.
-            away: How far each cell is, shape (T, P).
-            usual: What was usual, shape (T, P).
+            series: The series.
+            away: Distance of each cell from the usual level, shape (T, P).
+            usual: The usual level, shape (T, P).
             message: One sentence for a tired engineer.
         """
         step, _ = span.worst(away)
@@ -116,13 +116,13 @@ class Hit(Struct, frozen=True, kw_only=True):
         """Make a hit of points.
 
         Args:
-            steps: The steps of the points, in their order.
-            severity: How grave.
+            steps: The steps of the points, in order.
+            severity: Its severity.
             message: One sentence for a tired engineer.
-            where: Which tensor, block or number.
-            value: What is shown of it.
-            limit: The limit it broke.
-            worst: Which of the points is the worst, by its place among them.
+            where: The tensor, block or number.
+            value: The value that is shown.
+            limit: The limit that was exceeded.
+            worst: Index of the worst point.
         """
         return cls(
             severity=severity,
@@ -138,32 +138,32 @@ class Hit(Struct, frozen=True, kw_only=True):
 
 
 class Skip(Struct, frozen=True):
-    """A rule's word that it cannot judge this run: the reason, and what would have been needed."""
+    """A rule's statement that it cannot judge this run: the reason, and what is missing."""
 
     reason: SkipReason
     detail: str
 
 
 def needs_one_of(*metrics: Metric) -> Skip:
-    """Return the word that none of these metrics is recorded, of which any would do."""
+    """Return the skip for a run that records none of these metrics, of which any one would do."""
     return Skip("not_recorded", ONE_OF + ", ".join(metric.name for metric in metrics))
 
 
 def too_few(series: Series, min_points: int) -> Iterator[Skip]:
-    """Yield the word that a series is too short to judge, where it is."""
+    """Yield a skip where a series is too short to judge."""
     if series.points < min_points:
         yield Skip("too_few_points", f"{series.points} points of {series.name}; {min_points} are needed")
 
 
 def lasting_spans(series: Series, mask: Mask, *, min_points: int = 2, fewest: int = 0, few: int = 6) -> Iterator[Span]:
-    """Yield the spans of some points and more; of a series of few points, those that hold its last step too.
+    """Yield the spans of at least `min_points` points; in a series of few points, also shorter ones that hold its last step.
 
     Args:
-        series: What is judged.
+        series: The series to judge.
         mask: Where it is ill, shape (T, P).
-        min_points: Points of a span.
-        fewest: Points of a series below which its last step counts like the others.
-        few: Points of a series from which on it does too.
+        min_points: Minimum number of points of a span.
+        fewest: Number of points of a series below which its last step has no such exception.
+        few: Number of points of a series from which on it has none either.
     """
     for span in spans(series, mask, min_points=1 if fewest <= series.points < few else min_points):
         if span.points >= min_points or span.last == series.steps[-1]:
@@ -171,18 +171,18 @@ def lasting_spans(series: Series, mask: Mask, *, min_points: int = 2, fewest: in
 
 
 def true_stretches(mask: Mask, *, min_points: int = 1) -> Iterator[tuple[int, int]]:
-    """Yield where each run of true values begins and where the first one behind it stands, `min_points` later and more."""
+    """Yield the first row of each run of at least `min_points` true values, and the first row after it."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))).tolist()
     yield from ((start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if end - start >= min_points)
 
 
 def is_written_by_ckaudit(facts: Manifest | None) -> bool:
-    """Tell whether our own recorder or writer wrote the run."""
+    """Tell whether ckaudit's recorder or writer wrote the run."""
     return facts is not None and isinstance(facts.source, str) and facts.source.startswith("ckaudit")
 
 
 class FactsMarker:
-    """Stands in `needs` or `wants` for the run's manifest."""
+    """Placeholder in `needs` or `wants` for the run's manifest."""
 
 
 FACTS = FactsMarker()

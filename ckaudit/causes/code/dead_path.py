@@ -131,7 +131,7 @@ def _by_their_gradient(dead: Sequence[Finding], unmoved: set[str], strong: float
 def _by_other_gradients(
     norm: Series | None, zeros: Series | None, facts: Manifest | None, places: Collection[str], decisive: float, strong: float
 ) -> Iterator[Evidence]:
-    """Judge by gradients that are zero in part, and by weights that have one beside a bias that has none."""
+    """Judge by gradients that are partly zero, and by weights that have a gradient beside a bias without one."""
     if zeros is not None and (counts := partly_zero(without_embeddings(zeros, facts))) is not None:
         what = f"{counts.partial} of the {counts.alive} gradients that are not zero are so in part: too small, not cut off"
         yield contradicts(strong, what, zeros.name)
@@ -148,7 +148,7 @@ def _by_other_gradients(
 
 
 def _no_longer_made(findings: Findings, norm: Series | None, few: float, strong: float) -> Iterator[Evidence]:
-    """Judge a run in which no gradient is zero, by tensors that had a gradient and stand still since none is made for them."""
+    """Judge a run without zero gradients, by tensors that had a gradient and stand still since it is no longer computed."""
     ended = [finding for finding in findings.of(barely_moving) if norm is not None and _has_ended(norm, finding)]
     places = places_of(ended)
     if ended and norm is not None and len(places) <= few * len(norm.labels):
@@ -166,7 +166,7 @@ def _silent_throughout(sparsity: Series) -> str | None:
 
 
 def _has_ended(norm: Series, still: Finding) -> bool:
-    """Tell whether a tensor's gradient was recorded before it stood still, and those of others alone afterwards."""
+    """Tell whether a tensor's gradient was recorded before it stood still, and afterwards only those of others."""
     if still.where not in norm.labels or still.first_step is None:
         return False
     own, later = norm.recorded[:, norm.labels.index(still.where)], norm.steps >= still.first_step

@@ -89,7 +89,7 @@ def _has_no_more(norm: Series | None, place: str, since: int | None) -> bool:
 
 
 def _first_alive(before: set[str], behind: set[str], tensors: TensorTable) -> str | None:
-    """Return the first place with a gradient, None where some tensor before it has one or none is dead.
+    """Return the first place with a gradient, or None where some tensor before it has a gradient or no tensor is dead.
 
     run.json lists tensors in the order of the model; without it their depth counts.
     """

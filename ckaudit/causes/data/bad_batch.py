@@ -67,7 +67,7 @@ OTHER_EXPLANATIONS = (
 )
 """Illnesses that make the loss jump, and that no batch makes."""
 SEVERAL_JUMPS = 3
-"""From so many jumps in one run on, no single batch is to blame."""
+"""From so many jumps in one run on, a single batch is not the cause."""
 
 
 @cause(

@@ -77,7 +77,7 @@ def dropout_too_high(
 
 
 def _configured(facts: Manifest | None) -> Iterator[tuple[float, str]]:
-    """Yield the rates of dropout that the configuration names, however deep."""
+    """Yield the dropout rates in the configuration, at any depth."""
     for given in (facts.model, facts.config) if facts is not None else ():
         if given is not UNSET:
             yield from _rates(given)

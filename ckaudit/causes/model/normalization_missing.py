@@ -98,7 +98,7 @@ def normalization_missing(
 
 
 def _entering(outputs: Series | None, weights: Series | None, table: TensorTable) -> float | None:
-    """Return the largest root mean square of what enters a matrix of a block; None where that is not known.
+    """Return the largest root mean square of the input to a matrix of a block; None where it is unknown.
 
     Only models with attention count: convolutions and recurrent cells often have no norm. The entries of a matrix and those of
     its input are assumed to be independent, as they are where training begins.

@@ -54,14 +54,14 @@ OTHER_EXPLANATIONS = (
 
 
 class Pinch(Struct, frozen=True):
-    """Where the gradient falls most on its way back.
+    """The place at which the gradient falls most on its way back.
 
     Attributes:
-        block: The block that gets little.
-        behind: The block behind it, which still gets its share.
-        fall: By what factor it falls between the two.
+        block: The block with little gradient.
+        behind: The next block towards the loss, which still has its usual gradient.
+        fall: The factor by which the gradient falls between the two.
         share: Share of this fall in all falls along the way, in logarithms.
-        step: The step that was looked at.
+        step: The step that was examined.
     """
 
     block: str

@@ -56,7 +56,7 @@ def router_collapse(
     elif uneven_use is not None and float(uneven_use.value or 0.0) < UNEVEN:  # one that only falls may follow its data
         yield supports(medium, uneven_use.message, uneven_use)
     if are_of_experts:
-        weight = medium if uneven_use else strong  # of a record without tokens per expert it is all that tells
+        weight = medium if uneven_use else strong  # without tokens per expert it is the only sign
         yield supports(weight, f"{len(dead)} tensors get no gradient, all of them of experts", "dead_parameter")
     if dropped := findings.first(dropped_tokens):
         yield supports(medium, f"the busy expert has no room: {dropped.message}", dropped)

@@ -1,4 +1,4 @@
-"""What several causes ask of gradients: whether many are zero in part, rounded to steps, summed up, or mostly of one tensor."""
+"""Measures of gradients for causes: whether many are partly zero, rounded to steps, summed up, or mostly of one tensor."""
 
 import math
 from typing import NamedTuple

@@ -1,1 +1,1 @@
-"""One module per format that other programs log in; what several of them share lies in the folders beside this one."""
+"""One module per log format of other programs; code that several of them share lies in the sibling folders."""

@@ -1,8 +1,9 @@
-"""Aim's repository: the folder `.aim`, in which each run has two databases of RocksDB, one of settings and one of series.
+"""Aim's repository: the folder `.aim`, in which each run has two RocksDB databases, one of settings and one of series.
 
-A key is a path: names in UTF-8 and whole numbers, each ended by a byte that UTF-8 never has. A value begins with its type. A
-series is known by its context and its name, and keeps values, steps and times as columns under a hash of the step: a step that is
-logged again replaces what was there. In the older layout, which images and texts still have, the step itself stands for the hash.
+A key is a path of UTF-8 names and integers, each ended by a byte that never occurs in UTF-8. A value begins with its type. A
+series is identified by its context and its name. It keeps values, steps and times as columns under a hash of the step, so a step
+that is logged again replaces the earlier entry. The older layout, still used for images and texts, has the step itself in place
+of the hash.
 """
 
 import struct
@@ -41,7 +42,7 @@ Path = list[str | int]
 
 
 class _Column(Struct):
-    """One column of a series: a number under the hash of each step."""
+    """One column of a series: a number for each hash of a step."""
 
     hashes: "array[int]" = field(default_factory=lambda: array("q"))
     numbers: "array[float]" = field(default_factory=lambda: array("d"))
@@ -52,16 +53,16 @@ class _Array(dict[Any, Any]):
 
 
 def detects(source: Source) -> bool:
-    """Tell a folder by the databases of runs in it, or in the folder of the usual name inside it."""
+    """Tell whether a folder, or its subfolder `.aim`, holds the databases of runs."""
     return _repository(source) is not None
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every run.
+    """Read all runs.
 
     Raises:
-        UnreadableError: Where no run can be read, or none logged anything whose name is known.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where no run can be read, or none logged a series with a known name.
+        UsageError: Where `columns` names something that does not exist.
     """
     repository = _repository(source) or source
     chunks = repository.inside(_META)
@@ -83,13 +84,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _repository(source: Source) -> Source | None:
-    """Return the folder of the databases: the source, or one inside it."""
+    """Return the folder of the databases: the source or a folder inside it."""
     folders = (source, source.inside(_FOLDER)) if source.is_folder else ()
     return next((folder for folder in folders if folder is not None and folder.inside(_META) is not None), None)
 
 
 def _names(repository: Source) -> dict[str, str]:
-    """Return the name of each run: its own, or that of its experiment with the hash of the run."""
+    """Return the name of each run: its own name, or that of its experiment with the hash of the run."""
     file = repository.inside(_NAMES)
     try:
         if file is None or not {"run", "experiment"} <= {*tables(file)}:
@@ -113,7 +114,7 @@ def _tracked(repository: Source, chunk: Source, name: str) -> TrackedRun:
     """Return a run.
 
     Raises:
-        UnreadableError: Where nothing of it can be read.
+        UnreadableError: Where no part of it can be read.
     """
     identity = chunk.path.name
     settings, notes = _settings(chunk)
@@ -136,12 +137,12 @@ def _tracked(repository: Source, chunk: Source, name: str) -> TrackedRun:
 
 
 def _start(run: TrackedRun) -> float:
-    """Return the time at which the first point of a run was logged; 0: it is not known."""
+    """Return the time of the first logged point of a run; 0: unknown."""
     return min((float(series.times[series.times > 0].min(initial=np.inf)) for series in run.series.values()), default=0.0)
 
 
 def _write_times(run: TrackedRun, end: Any) -> None:
-    """Write when the run began and ended, as far as that is known."""
+    """Set the start and the end of the run, where they are known."""
     start = _start(run)
     if 0 < start < np.inf:
         run.manifest.sessions = [Session(start=start)]
@@ -156,9 +157,9 @@ def _member(tree: Mapping[Any, Any], name: str) -> dict[Any, Any]:
     return value if isinstance(value, dict) else {}
 
 
-# The settings of a run: a tree, a member to each key.
+# The settings of a run are a tree with one member per key.
 def _settings(chunk: Source) -> tuple[dict[Any, Any], list[str]]:
-    """Return what Aim holds of a run beside its series, and notes."""
+    """Return what Aim holds about a run besides its series, and notes."""
     beginning = _key("meta", "chunks", chunk.path.name)
     database, tree = open_database(chunk, beginning), dict[Any, Any]()
     for key, value in database.entries():
@@ -179,14 +180,14 @@ def _put(tree: dict[Any, Any], path: Path, value: Any) -> None:
 
 
 def _whole(tree: Any) -> Any:
-    """Return a tree with lists where they were logged."""
+    """Return a tree with its arrays converted to lists."""
     if isinstance(tree, _Array):
         return [_whole(member) for member in tree.values()]
     return {name: _whole(member) for name, member in tree.items()} if isinstance(tree, dict) else tree
 
 
 def _value(data: bytes) -> Any:
-    """Return a value, None where it is of a type that no setting has."""
+    """Return a value, or None for a type that settings do not use."""
     kind, content = data[:1], data[1:]
     if kind in (bytes([_ARRAY]), bytes([_OBJECT])):
         return _Array() if kind[0] == _ARRAY else {}
@@ -196,7 +197,7 @@ def _value(data: bytes) -> Any:
 
 
 def _number(data: bytes) -> float | int | None:
-    """Return a number, None where a value is none."""
+    """Return a number, or None where the value is not a number."""
     if len(data) == 1 + _NUMBER.size and data[0] in (_INT, _FLOAT):
         number: float = struct.unpack_from("<d" if data[0] == _FLOAT else "<q", data, 1)[0]
         return number
@@ -204,12 +205,12 @@ def _number(data: bytes) -> float | int | None:
 
 
 def _key(*names: str) -> bytes:
-    """Return the beginning of all keys below some names."""
+    """Return the prefix of all keys below some names."""
     return b"".join(name.encode() + bytes([_END]) for name in names)
 
 
 def _path(key: bytes) -> Path | None:
-    """Return the names and numbers of a key, None where it is none of Aim's."""
+    """Return the names and numbers of a key, or None where it is not an Aim key."""
     path: Path = []
     place = 0
     while place < len(key):
@@ -227,9 +228,9 @@ def _path(key: bytes) -> Path | None:
     return path
 
 
-# The series of a run: columns, a number to each key.
+# The series of a run are columns with one number per key.
 def _series(folder: Source, contexts: Mapping[Any, Any], notes: list[str]) -> tuple[dict[str, LoggedSeries], list[str]]:
-    """Return the series of numbers by name, and the names of what holds no numbers; append to the notes."""
+    """Return the series of numbers by name, and the names of series without numbers; append to the notes."""
     database = open_database(folder, b"seqs\xfe")
     points, others, of_machine = PointCollector(), list[str](), 0
     owners: dict[str, int] = {}
@@ -250,7 +251,7 @@ def _series(folder: Source, contexts: Mapping[Any, Any], notes: list[str]) -> tu
 
 
 def _labels(context: Any, name: str) -> Iterator[str]:
-    """Yield what a context says before a name that does not say it: words alone, the part of the data first, else `key=value`."""
+    """Yield the labels of a context that do not begin the name, the data subset first; what is not a text is `key=value`."""
     pairs = sorted(context.items(), key=lambda pair: pair[0] != _SUBSET) if isinstance(context, dict) else ()
     for key, value in pairs:
         label = value if isinstance(value, str) else f"{key}={value}"
@@ -259,7 +260,7 @@ def _labels(context: Any, name: str) -> Iterator[str]:
 
 
 def _traces(entries: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[int, str, dict[str, _Column]]]:
-    """Yield context, name and columns of each series; without the column of values: it holds none that are numbers."""
+    """Yield context, name and columns of each series; without a column of values, the series holds no numbers."""
     columns_by_series: dict[tuple[bool, int, str], dict[str, _Column]] = {}
     beginning, column = b"", None
     tail = 2 + _NUMBER.size
@@ -277,7 +278,7 @@ def _traces(entries: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[int, str, 
 
 
 def _column(columns_by_series: dict[tuple[bool, int, str], dict[str, _Column]], path: Path | None) -> _Column | None:
-    """Return the column of a path, None where it leads to none that is read."""
+    """Return the column at a path, or None where the path leads to none that is read."""
     is_old = path is not None and path[1:2] == ["chunks"]
     rest = [] if path is None else path[3 if is_old else 4 :]
     if len(rest) != 3 or rest[2] not in _COLUMNS:  # context, name, column
@@ -289,7 +290,7 @@ def _column(columns_by_series: dict[tuple[bool, int, str], dict[str, _Column]], 
 
 
 def _rows(columns: Mapping[str, _Column]) -> tuple[Whole, Floats, Floats] | None:
-    """Return steps, values and times of a series, None where it has no value at a step."""
+    """Return steps, values and times of a series, or None where it has no value at a step."""
     values = columns.get("val", _Column())
     hashes, numbers = np.array(values.hashes, np.int64), np.array(values.numbers, np.float64)
     steps, times = (_found(columns.get(name, _Column()), hashes) for name in ("step", "time"))
@@ -298,7 +299,7 @@ def _rows(columns: Mapping[str, _Column]) -> tuple[Whole, Floats, Floats] | None
 
 
 def _found(column: _Column, hashes: Whole) -> Floats:
-    """Return the number under each hash, NaN where there is none."""
+    """Return the number for each hash, NaN where there is none."""
     own, numbers = np.array(column.hashes, np.int64), np.array(column.numbers, np.float64)
     order = np.argsort(own)
     places = np.searchsorted(own[order], hashes)

@@ -23,22 +23,22 @@ GENERIC = False
 
 _TRAINING = {"train_loss_raw": "loss", "grad_global_norm": "grad_norm", "learning_rate": "lr"}
 _VALIDATION = ("validation/loss", "validation/ctc_loss")
-_SCORE = "validation/bleu"  # only a translation of text is scored so
+_SCORE = "validation/bleu"  # only translations of text are scored by BLEU
 _COUNT = "validation/num_examples"
 
 
 def detects(source: Source) -> bool:
-    """Tell by the columns that only AlgoPerf writes together."""
+    """Tell whether the table has the columns that only AlgoPerf writes together."""
     table_head = sniff_table(source.head)
     return table_head is not None and {"global_step", "accumulated_submission_time"} <= set(table_head[1])
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the table; where a row of its kind lacks the loss, the loss was NaN.
+    """Read the table. An empty loss in a row that has other cells of its kind is read as NaN.
 
     Raises:
         UnreadableError: Where nothing was measured.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     shown = source.shown
     table_head = sniff_table(source.head)
@@ -88,7 +88,7 @@ def _taken(table: NumberTable, chosen: Mapping[str, int]) -> list[str]:
 
 
 def _fill(column: Numbers, rows: NDArray[np.bool_]) -> tuple[Numbers, int] | None:
-    """Return the column with NaN in the empty cells of `rows`, and how many; None where there are none, or no value at all."""
+    """Return the column with NaN in the empty cells of `rows`, and their number; None without such cells or without any value."""
     holes = int(np.count_nonzero(rows & ~column.recorded))
     if not holes or not column.count:
         return None

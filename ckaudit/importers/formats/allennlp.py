@@ -1,6 +1,6 @@
-"""AllenNLP's folder of a training: `metrics_epoch_0.json`, `metrics_epoch_1.json` and so on, an object for each epoch.
+"""AllenNLP's training folder: `metrics_epoch_0.json`, `metrics_epoch_1.json` and so on, one object per epoch.
 
-An object says what training and validation gave in its epoch, and repeats the best so far, which is passed over.
+An object holds the training and validation metrics of its epoch, and repeats the best metrics so far, which are ignored.
 """
 
 import re
@@ -23,18 +23,18 @@ _REPEATED = "best_"
 
 
 def detects(source: Source) -> bool:
-    """Tell by the names of its files."""
+    """Tell whether the folder holds files with such names."""
     return source.is_folder and any(
         _FILE.fullmatch(name) for name, _ in source.files(max_files=1, part_of_name=_PART_OF_NAME, deep=False)
     )
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the epochs in their order.
+    """Read the epochs in order.
 
     Raises:
         UnreadableError: Where no epoch has a value.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     epochs = dict(_epochs(source))
     lines = b"".join(msgspec.json.encode({"epoch": epoch, **epochs[epoch]}) + b"\n" for epoch in sorted(epochs))

@@ -1,13 +1,13 @@
-"""Rounds of boosting: what XGBoost, LightGBM and CatBoost print while they train.
+"""Rounds of boosting: the lines that XGBoost, LightGBM and CatBoost print while they train.
 
     [12]    train-logloss:0.41    eval-logloss:0.44
     [12]    training's binary_logloss: 0.4    valid_0's binary_logloss: 0.45
     12:     learn: 0.5    test: 0.52    best: 0.52 (12)    total: 110ms    remaining: 9s
 
-A round is a step; where rounds count from 0, round N is step N + 1. Of the measures of error the first that training and held-out
-data share is the loss; scores of held-out data are scores. Of several held-out sets the last counts, by which XGBoost stops, too.
-CatBoost does not name its measure: where the best is the largest so far, it is a score. The line of the best round, which is
-printed again at the end, is passed over.
+A round is a step; where rounds count from 0, round N is step N + 1. The loss is the first error measure that training and
+held-out data share; scores of held-out data are read as scores. Of several held-out sets the last counts, as it does in
+XGBoost's early stopping. CatBoost does not name its measure: where the best is the largest so far, the measure is a score. The
+line of the best round, which is printed again at the end, is ignored.
 """
 
 import re
@@ -56,12 +56,12 @@ _UNNAMED, _BEST = "", "best"
 
 
 class _Series(Struct, frozen=True):
-    """What a number of a line is.
+    """What one number of a line is.
 
     Attributes:
-        key: As the note names it.
+        key: The key that notes show.
         data: The name of the data.
-        measure: The name of the measure in small letters; empty: the line does not say.
+        measure: The name of the measure in lower case; empty: the line does not say.
     """
 
     key: str
@@ -74,13 +74,13 @@ class _Series(Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """Whether it is an error or a score; empty: neither is known."""
+        """Whether the measure is an "error" or a "score"; empty: unknown."""
         bare = self.measure.partition("@")[0].rpartition("-")[2]
         return "error" if bare in _ERRORS else "score" if bare in _SCORES else ""
 
 
 def detects(source: Source) -> bool:
-    """Tell by several rounds, each with a measure."""
+    """Tell whether the text has several rounds, each with a measure."""
     if not is_text(source):
         return False
     return len({place for _, place, _ in _lines(source.data[:HEAD_BYTES], {})}) >= MIN_ROUNDS
@@ -90,8 +90,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """Read the rounds.
 
     Raises:
-        UnreadableError: Where no measure is one of error or a score.
-        UsageError: Where `columns` names what no line holds.
+        UnreadableError: Where no measure is an error or a score.
+        UsageError: Where `columns` names a key that no line holds.
     """
     series: dict[str, _Series] = {}
     rows = step_lines(_lines(source.data, series))
@@ -109,7 +109,7 @@ def _manifest(manifest: Manifest, *_: Sequence[RunFact] | TextRun) -> list[str]:
 
 
 def _lines(data: bytes, series: dict[str, _Series]) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """Yield the number, the round and the values of each line of a round, and fill in what the values are."""
+    """Yield the line number, the round and the values of each round's line, and add what the values are to `series`."""
     repeated = False
     for line_number, line in numbered_lines(data):
         place = _ROUND.search(line, 0, 200) if len(line) <= MAX_LINE else None
@@ -139,7 +139,7 @@ def _named_pairs(line: str, begin: int) -> Iterator[tuple[_Series, str]]:
 
 
 def _named(rows: StepLines, mapped: Mapping[str, str], series: Sequence[_Series]) -> NamedLines:
-    """Give the columns their names, and count rounds from 1."""
+    """Give the columns their catalogue names, and count rounds from 1."""
     unnamed = {curve.key: rows.columns[curve.key] for curve in series if curve.measure == _UNNAMED}
     kinds = {curve.key: _kind_of_unnamed(unnamed) if curve.measure == _UNNAMED else curve.kind for curve in series}
     names = dict(mapped)
@@ -157,7 +157,7 @@ def _named(rows: StepLines, mapped: Mapping[str, str], series: Sequence[_Series]
 
 
 def _choose(series: Sequence[_Series], kinds: Mapping[str, str]) -> dict[str, str]:
-    """Return the key of each catalogue name: of one measure of error for both kinds of data, and of scores of held-out data."""
+    """Return the key for each catalogue name: one error measure for training and held-out data, and held-out scores."""
     errors = [curve for curve in series if kinds[curve.key] == "error"]
     trained = {error.measure: error.key for error in reversed(errors) if error.is_training}
     held_out = {error.measure: error.key for error in errors if not error.is_training}
@@ -172,9 +172,9 @@ def _choose(series: Sequence[_Series], kinds: Mapping[str, str]) -> dict[str, st
 
 
 def _kind_of_unnamed(columns: Mapping[str, Numbers]) -> str:
-    """Return whether the measure that no line names is an error or a score: by the best so far, else by what is learnt.
+    """Return whether the measure that no line names is an error or a score: from the best so far, else from the training curve.
 
-    Without held-out data a measure that falls in training is one of error; one that does not may be either.
+    Without held-out data, a measure that falls in training is an error; one that does not fall may be either.
     """
     if {"test", _BEST} <= columns.keys():
         both = columns["test"].recorded & columns[_BEST].recorded

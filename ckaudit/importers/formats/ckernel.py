@@ -1,9 +1,9 @@
-"""C-Kernel-Engine: the JSON artifacts of a training, one of them or a folder with several as one run.
+"""C-Kernel-Engine: the JSON artifacts of a training, either a single file or a folder with several that form one run.
 
 `training_loss_curve*.json` holds a row per optimizer step, or per micro-step where the generated C runtime wrote it;
 `training_grad_norms*.json` the norm of each tensor, `training_parity*.json` the difference from PyTorch,
-`training_step_profile*.json` sums over the run, `run_ledger.jsonl` a line per stage whose last record counts, and
-`analysis_checkpoints_latest.json` checkpoints that the viewer merged, stamping the version itself. Times are milliseconds.
+`training_step_profile*.json` sums over the run, `run_ledger.jsonl` lines per stage whose last record counts, and
+`analysis_checkpoints_latest.json` checkpoints that the viewer merged and stamped with the version. Times are in milliseconds.
 """
 
 import re
@@ -52,7 +52,7 @@ Line = tuple[int, dict[str, float]]
 
 
 class Artifacts(Struct):
-    """What the artifacts of one training hold."""
+    """The contents of one training's artifacts."""
 
     curve: list[Object] = field(default_factory=list)
     curve_source: str = ""
@@ -67,7 +67,7 @@ class Artifacts(Struct):
 
 
 def detects(source: Source) -> bool:
-    """Tell by members that only these artifacts have, a folder by their names."""
+    """Tell whether a file has members that only these artifacts have, or a folder has files with their names."""
     if source.is_folder:
         return any(_named(source, stem) for stem in _STEMS[:4]) or source.inside(LEDGER) is not None
     head = source.head.removeprefix(b"\xef\xbb\xbf")
@@ -78,10 +78,10 @@ def detects(source: Source) -> bool:
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read an artifact, or those of a folder; `columns` may name nothing, for every member has one meaning.
+    """Read an artifact or those of a folder; `columns` must be empty, because each member has one meaning.
 
     Raises:
-        UnreadableError: Where an artifact is cut off, or none holds a value.
+        UnreadableError: Where an artifact is truncated, or none holds a value.
         UsageError: Where `columns` names anything.
     """
     if columns:
@@ -97,7 +97,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _named(source: Source, stem: str) -> Source | None:
-    """Return the artifact of a folder, the latest first."""
+    """Return the artifact of a kind in a folder; the latest one comes first."""
     names = sorted(path.name for path in source.path.glob(f"{stem}*.json"))
     best = [f"{stem}_latest.json", f"{stem}.json", *reversed(names)]
     return next((file for name in best if (file := source.inside(name)) is not None and not file.is_folder), None)
@@ -118,7 +118,7 @@ def _files(source: Source) -> Iterator[Source]:
 
 
 def _take(parts: Artifacts, file: Source) -> None:
-    """Add what an artifact holds to the parts, whichever it is."""
+    """Add the contents of an artifact of any kind to the parts."""
     if b'"ck.run_ledger.v1"' in file.head or file.path.name.endswith(".jsonl"):
         parts.ledger, torn = read_ledger(file.data)
         if torn:
@@ -150,7 +150,7 @@ def _object(value: Any) -> Object:
 
 
 def _document(file: Source) -> Object:
-    """Return the JSON object of a file; bare NaN and Infinity, as Python and C print them, are read."""
+    """Return the JSON object of a file; bare NaN and Infinity, as Python and C print them, are accepted."""
     try:
         document = decode(file.document, _DECODER).document
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -161,7 +161,7 @@ def _document(file: Source) -> Object:
 
 
 def _stages(rows: list[Object]) -> list[tuple[list[Object], str]]:
-    """Split a curve where another stage begins and its steps count from the start again."""
+    """Split a curve where another stage begins and its step goes back or stays."""
     stages: list[tuple[list[Object], str]] = []
     last = -1
     for row in rows:
@@ -174,7 +174,7 @@ def _stages(rows: list[Object]) -> list[tuple[list[Object], str]]:
 
 
 def _run(parts: Artifacts, rows: list[Object], name: str) -> Imported:
-    """Return the run that a curve and everything beside it make."""
+    """Return the run that consists of a curve and all artifacts beside it."""
     empty, layers = Placeholders(), LayerStatistics()
     span = updates_per_row(rows, parts.profile, parts.summary)
     totals = _norms(parts.norms, span, layers, empty) if not name else {}
@@ -199,7 +199,7 @@ def _run(parts: Artifacts, rows: list[Object], name: str) -> Imported:
 
 
 def _merged(curve: LossCurve, totals: dict[int, float], profiled: list[Line]) -> MergedLines:
-    """Return the lines of a curve, with the norms that it lacks, and with the profile where that is of its last step."""
+    """Return the lines of a curve, with the norms that it lacks, and with the profile if that belongs to the last step."""
     steps, values = curve.steps, curve.values
     values["grad_global_norm"] = [
         totals.get(step) if norm is None else norm for step, norm in zip(steps, values["grad_global_norm"], strict=True)
@@ -220,7 +220,7 @@ def _merged(curve: LossCurve, totals: dict[int, float], profiled: list[Line]) ->
 
 
 def _norms(norms: Object, span: int, layers: LayerStatistics, empty: Placeholders) -> dict[int, float]:
-    """Put the norm of each tensor into the layers, and return that of all by update."""
+    """Add the norm of each tensor to the layers, and return the global norm by update."""
     totals = {}
     for step, total, tensors in norm_rows(norms, empty):
         update = -(-step // span)
@@ -232,7 +232,7 @@ def _norms(norms: Object, span: int, layers: LayerStatistics, empty: Placeholder
 
 
 def _profiled(profile: Object, span: int, *, with_curve: bool) -> list[Line]:
-    """Return what the step profile knows at the last step: the tokens seen, and the speed where no row has a time."""
+    """Return the step profile's values at the last step: the tokens seen, and without a curve the speed and the step time."""
     steps = step_number(number(profile.get("optimizer_steps", profile.get("steps"))))
     if not steps:
         return []
@@ -251,7 +251,7 @@ def _profiled(profile: Object, span: int, *, with_curve: bool) -> list[Line]:
 def _documents(
     parts: Artifacts, rows: list[Object], span: int, layers: LayerStatistics, empty: Placeholders, *, alone: bool
 ) -> tuple[list[Document], list[str]]:
-    """Return checkpoints with gradients, parity and whatever the viewer merged, in the order of steps."""
+    """Return checkpoints in step order, with gradients, parity and the sections that the viewer merged."""
     from ckaudit.contract.schema.checkpoint import VERSION, Checkpoint
 
     by_step: dict[int, dict[str, Any]] = {}
@@ -275,7 +275,7 @@ def _documents(
 
 
 def _add(by_step: dict[int, dict[str, Any]], document: Mapping[str, Any]) -> None:
-    """Add the sections of a checkpoint; what the merged one holds already stays."""
+    """Add the sections of a checkpoint; sections that are already there stay."""
     held = by_step.setdefault(document["step"], {"step": document["step"]})
     for section, entries in document.items():
         held.setdefault(section, entries)

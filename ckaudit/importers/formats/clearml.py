@@ -1,8 +1,8 @@
-"""ClearML's offline sessions: a folder or a zip archive with `task.json` and `metrics.jsonl`, a list of events to a line.
+"""ClearML's offline sessions: a folder or zip archive with `task.json` and `metrics.jsonl`, which has a list of events per line.
 
-A scalar has a title (`metric`), a series in it (`variant`) and the iteration that the program passed; both names together are
-its name, one where they are the same. ClearML writes 0 for NaN and for infinity: a loss or a norm of the gradient that falls to
-exactly 0 from a number that is not small is read as NaN.
+A scalar has a title (`metric`), a series in it (`variant`) and the iteration that the program passed. Its name is title and
+series, or one of them where they are the same. ClearML writes 0 for NaN and for infinity. A loss or a gradient norm that falls to
+exactly 0 from a number that is not small is therefore read as NaN.
 """
 
 from collections.abc import Mapping
@@ -31,16 +31,16 @@ _NEVER_ZERO = ("train_loss_raw", "val_loss", "grad_global_norm")
 
 
 def detects(source: Source) -> bool:
-    """Tell by the two files of a session, of a folder also by sessions right inside it."""
+    """Tell whether the source has the two files of a session, or is a folder of such sessions."""
     return any(bundles(source, (_TASK, _METRICS)))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every session.
+    """Read all sessions.
 
     Raises:
-        UnreadableError: Where an archive is broken, or no session logged anything whose name is known.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where an archive is broken, or no session logged a series with a known name.
+        UsageError: Where `columns` names something that does not exist.
     """
     tracked = [_tracked(bundle) for bundle in bundles(source, (_TASK, _METRICS))]
     number_equal_names(tracked)
@@ -70,7 +70,7 @@ def _tracked(bundle: Bundle) -> TrackedRun:
 
 
 def _take(points: PointCollector, event: Mapping[str, Any]) -> bool:
-    """Take a scalar, and tell whether it was one."""
+    """Add a scalar to the points, and return whether it has a value and a step."""
     value, step, time = (number(event.get(key)) for key in ("value", "iter", "timestamp"))
     place = step_number(step)
     if value is None or place is None:
@@ -82,7 +82,7 @@ def _take(points: PointCollector, event: Mapping[str, Any]) -> bool:
 
 
 def _without_zeros(series: Mapping[str, LoggedSeries]) -> tuple[dict[str, LoggedSeries], list[str]]:
-    """Return the series with NaN for what ClearML cannot have meant as 0, and the names of those that held such."""
+    """Return the series with NaN for zeros that ClearML wrote for NaN, and the names of the series with such zeros."""
     read: dict[str, LoggedSeries] = {}
     names = []
     for name, logged in series.items():
@@ -93,9 +93,9 @@ def _without_zeros(series: Mapping[str, LoggedSeries]) -> tuple[dict[str, Logged
 
 
 def _are_no_numbers(values: Floats, *, min_fall: float = 1e-3) -> NDArray[np.bool_]:
-    """Return which values are 0 although the last one before them that was not, was larger than `min_fall`.
+    """Return which values are 0 while the last nonzero value before them is larger than `min_fall`.
 
-    A loss that a model learns away passes through smaller and smaller numbers before it rounds to 0, and so does its gradient.
+    A loss that is really learnt down to 0 passes through smaller and smaller numbers first, and so does its gradient.
     """
     before, lost = 0.0, []
     for value in values.tolist():
@@ -105,7 +105,7 @@ def _are_no_numbers(values: Floats, *, min_fall: float = 1e-3) -> NDArray[np.boo
 
 
 def _settings(sections: Any) -> dict[str, Any]:
-    """Return hyperparameters, those of the section General under their own names."""
+    """Return the hyperparameters; those of the section General keep their names, others get the section as a prefix."""
     settings: dict[str, Any] = {}
     for section, entries in sections.items() if isinstance(sections, dict) else ():
         for name, entry in entries.items() if isinstance(entries, dict) else ():

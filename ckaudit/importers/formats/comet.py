@@ -1,7 +1,7 @@
-"""Comet's offline experiments: a zip archive, or a folder, with `experiment.json` and `messages.json`, a message to a line.
+"""Comet's offline experiments: a zip archive or folder with `experiment.json` and `messages.json`, which has a message per line.
 
-A metric has a name, a value, and the step and the epoch that were set when it was logged; a context, as `validate`, stands
-before the name. A metric without a step stands where the last one with a step stood. NaN and infinities are words.
+A metric has a name, a value, and the step and the epoch that were set when it was logged. A context such as `validate` is put
+before the name. A metric without a step gets the last step that was logged. NaN and infinities are written as words.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,16 +30,16 @@ _DECODER = msgspec.json.Decoder()
 
 
 def detects(source: Source) -> bool:
-    """Tell by the two files of an experiment, of a folder also by experiments right inside it."""
+    """Tell whether the source has the two files of an experiment, or is a folder of such experiments."""
     return any(bundles(source, _FILES))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every experiment.
+    """Read all experiments.
 
     Raises:
-        UnreadableError: Where an archive is broken, or no experiment logged anything whose name is known.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where an archive is broken, or no experiment logged a series with a known name.
+        UsageError: Where `columns` names something that does not exist.
     """
     tracked = [_tracked(bundle) for bundle in bundles(source, _FILES)]
     number_equal_names(tracked)
@@ -69,7 +69,7 @@ def _tracked(bundle: Bundle) -> TrackedRun:
 
 
 def _messages(data: bytes) -> Iterator[dict[str, Any] | None]:
-    """Yield what each line says, None where it is no message."""
+    """Yield the payload of each line, or None where the line is not a message."""
     for line in data.splitlines():
         try:
             message = _DECODER.decode(line)
@@ -80,7 +80,7 @@ def _messages(data: bytes) -> Iterator[dict[str, Any] | None]:
 
 
 def _take(points: PointCollector, message: Mapping[str, Any], metric: Mapping[str, Any], step: int) -> bool:
-    """Take a metric, and tell whether it was a number."""
+    """Add a metric to the points, and return whether its value is a number."""
     value, time = number(metric.get("metricValue")), number(message.get("local_timestamp"))
     if value is None:
         return False

@@ -1,12 +1,11 @@
-"""The console of MosaicML's Composer, as LLM Foundry shows it: a block for each batch, a name and a value to a line.
+"""The console of MosaicML's Composer, as LLM Foundry prints it: a block per batch, with a name and a value per line.
 
     [batch=20/4800]:
          Train loss/train/total: 9.8113
          Train throughput/tokens_per_sec: 6598.0451
          Eval metrics/eval/LanguageCrossEntropy: 9.7240
-
-In `[epoch=2/5][batch=16/625]` batches count anew in each epoch. Values have four decimals, so that a usual learning rate is
-printed as zero: it is left out. What all blocks say is read as a CSV file, a row for each.
+In `[epoch=2/5][batch=16/625]` the batch count restarts in each epoch. Values have four decimals, so that a usual learning rate is
+printed as zero: it is left out. The blocks are read as a CSV file with one row per block.
 """
 
 import re
@@ -31,7 +30,7 @@ def _step(begun: "re.Match[str]") -> int:
 
 
 def _cell(row: "re.Match[str]") -> tuple[str, str]:
-    """Return name and text of a value; a name of an evaluation keeps the word."""
+    """Return name and text of a value; a name from an evaluation gets the prefix `eval_` unless it contains "eval"."""
     of_training = row[1] == "Train " or "eval" in row[2]
     return row[2] if of_training else f"eval_{row[2]}", row[3]
 
@@ -40,7 +39,7 @@ _BLOCKS = ConsoleBlocks(b"batch=", _BEGIN.fullmatch, _step, _ROW.fullmatch, _cel
 
 
 def detects(source: Source) -> bool:
-    """Tell by the heads of several blocks that hold numbers."""
+    """Tell whether the text has the heads of several blocks that hold numbers."""
     return _BLOCKS.are_in(source)
 
 
@@ -49,7 +48,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no name can be recognised, or none has a value.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     records = _BLOCKS.records(source.data)
     rounded = {name for record in records for name in record if name.startswith(_ROUNDED)} - {*columns.values()}

@@ -1,9 +1,9 @@
-"""CSV and TSV files with a header line: one row per logged step, columns under whatever names.
+"""CSV and TSV files with a header line: one row per logged step, columns with any names.
 
-A column may say which run a row is of, or whether it is of training or held-out data.
+A column may name the run of a row, or say whether the row belongs to training or held-out data.
 
-Where no column holds the step but one counts epochs, as Keras' CSVLogger writes it, epochs are the axis; so are episodes where
-what is called steps only tells how long each was.
+Where no column holds the step but one counts epochs, as in Keras' CSVLogger, epochs are the axis. Episodes are the axis where
+the column called steps only holds the length of each episode.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -64,12 +64,12 @@ GENERIC = True
 EPOCH = "epoch"
 NUMBERED = "no column holds the step: rows were numbered from 1; name one with --map step=COLUMN"
 _LOSSES = {"train_loss_raw", "val_loss"}
-_VALUE = "value"  # in what TensorBoard and MLflow offer to download of one metric
+_VALUE = "value"  # the column of a single metric's download from TensorBoard or MLflow
 _OF_REWARDS = frozenset({"reward", "rewards", "return", "returns", "score", "scores"})
 
 
 def detects(source: Source) -> bool:
-    """Tell whether the file starts as a table: a header, and numbers below it or a name that is known."""
+    """Tell whether the file starts as a table: a header, with numbers below it or a known name in it."""
     table_head = sniff_table(source.head)
     if table_head is None:
         return False
@@ -81,12 +81,12 @@ def detects(source: Source) -> bool:
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """Read a table; columns that `columns` does not name are recognised by their common names.
 
-    An empty cell was not recorded. The word nan was recorded as NaN, unless it stands between the numbers of its column
-    so often that it can only mean *nothing here*; a loss of nan alone is no number.
+    An empty cell is not recorded. The word nan is recorded as NaN, unless it occurs between the numbers of its column so often
+    that it can only mean *no value*; a loss of nan alone is not a number.
 
     Raises:
         UnreadableError: Where no column can be recognised, or none holds a value.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     of_file = {} if _LOSSES & {SHORT_NAMES.get(name, name) for name in columns} else _named_by_file(source)
     columns = {**of_file, **columns}
@@ -98,7 +98,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _named_by_file(source: Source) -> dict[str, str]:
-    """Return the columns that are named after their data alone, or as a value, where the file is named after losses."""
+    """Return the columns that are losses by the file's name: those named after their data alone, or "value"."""
     table_head = sniff_table(source.head)
     header = [] if table_head is None else table_head[1]
     loss = loss_named_by_file(source.path.name)
@@ -114,10 +114,10 @@ def _named_by_file(source: Source) -> dict[str, str]:
 def imported_runs(
     table: NumberTable, labels: Mapping[str, LabelColumn], choices: Mapping[str, Sequence[int]], shown: str, source: str
 ) -> list[Imported]:
-    """Return each run of a table.
+    """Return the runs of a table.
 
     Args:
-        table: All rows, those of held-out data in columns of their own.
+        table: All rows; values on held-out data are in columns of their own.
         labels: Columns that may tell runs apart, by name.
         choices: Columns by catalogue name.
         shown: The file's name in messages.
@@ -139,22 +139,22 @@ def imported_runs(
 
 
 def table_of(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, Curves]:
-    """Return the table of one run and the series in it, under their common names.
+    """Return the table of one run, and its series under catalogue names.
 
     Raises:
         UnreadableError: Where no column can be recognised.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     table, _ = labelled_table(source, columns)
     return table, curves_of(table, choices_of(table.header, columns, source.shown))
 
 
 def labelled_table(source: Source, columns: Mapping[str, str]) -> tuple[NumberTable, dict[str, LabelColumn]]:
-    """Return a table whose rows of held-out data are columns of their own, and the columns that may tell runs apart.
+    """Return a table with separate columns for rows of held-out data, and the columns that may tell runs apart.
 
     Raises:
         UnreadableError: Where no column can be recognised.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     shown = source.shown
     table_head = sniff_table(source.head)
@@ -171,7 +171,7 @@ def labelled_table(source: Source, columns: Mapping[str, str]) -> tuple[NumberTa
 
 
 def _labels_of(source: Source, header: Sequence[str], delimiter: str) -> dict[str, LabelColumn]:
-    """Return the columns that may say what a row is of, by name."""
+    """Return the columns that may say what a row belongs to, by name."""
     positions = {name: header.index(name) for name in label_columns(header)}
     if not positions:
         return {}
@@ -180,7 +180,7 @@ def _labels_of(source: Source, header: Sequence[str], delimiter: str) -> dict[st
 
 
 def with_split_columns(table: NumberTable, name: str, split: LabelColumn) -> NumberTable:
-    """Return a table with columns of their own for the rows that are not of the training."""
+    """Return a table with separate columns for the rows that do not belong to the training data."""
     parted = split_columns({table.header[position]: column for position, column in table.columns.items()}, split)
     header = [*table.header, *(own for own in parted if own not in table.header)]
     columns = {header.index(own): column for own, column in parted.items()}
@@ -188,7 +188,7 @@ def with_split_columns(table: NumberTable, name: str, split: LabelColumn) -> Num
 
 
 def _counted(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> NDArray[np.int64] | None:
-    """Return the step or the epoch of each row, None where no column counts either."""
+    """Return the step or the epoch of each row, or None where no column counts either."""
     epoch = epoch_of(table.header)
     of_environments = [place for place in table.columns if counts_environment_steps(table.header[place])]
     counters = choices.get("step") or of_environments[:1] or ([] if epoch is None else [epoch])
@@ -198,18 +198,18 @@ def _counted(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> NDArra
 def imported_records(
     records: Sequence[Mapping[str, str]], source: Source, columns: Mapping[str, str], name: str, notes: Sequence[str] = ()
 ) -> list[Imported]:
-    """Return the runs of a log whose records hold texts of numbers by name, read as a table with a row for each.
+    """Return the runs of a log whose records hold numbers as text by name; it is read as a table with one row per record.
 
     Args:
         records: The records, in the order of the log.
         source: The log.
         columns: Names that the user mapped, by catalogue name.
         name: The format.
-        notes: What was done to get the records.
+        notes: How the records were obtained.
 
     Raises:
         UnreadableError: Where no name can be recognised, or none has a value.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     header = list(dict.fromkeys(key for record in records for key in record))
     rows = [[record.get(key, "") for key in header] for record in records]
@@ -220,7 +220,7 @@ def imported_records(
 
 
 def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]]) -> set[int]:
-    """Return the columns to read: those of `choices`, of tensors and layers, and what may count steps where no column does."""
+    """Return the columns to read: those of `choices`, those of tensors and layers, and possible counters of steps or epochs."""
     chosen = {position for positions in choices.values() for position in positions}
     counters = {position for position, name in enumerate(header) if may_count_steps(name)}
     passes = {place for place in (epoch_of(header), episode_counter(header)) if place is not None}
@@ -236,7 +236,7 @@ def columns_to_read(header: Sequence[str], choices: Mapping[str, Sequence[int]])
 
 
 def epoch_of(header: Sequence[str]) -> int | None:
-    """Return the position of the column that counts epochs; "ep" may be an episode beside rewards.
+    """Return the position of the column that counts epochs; "ep" is not taken as one beside rewards, where it may be an episode.
 
     >>> epoch_of(["", "ep", "train"]), epoch_of(["ep", "Epoch"]), epoch_of(["ep", "reward"])
     (1, 1, None)
@@ -248,11 +248,11 @@ def epoch_of(header: Sequence[str]) -> int | None:
 
 
 def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) -> dict[str, list[int]]:
-    """Return the columns that may hold each catalogue name; a column that the user mapped is taken for that alone.
+    """Return the columns that may hold each catalogue name; a column that the user mapped is used for that name alone.
 
     Raises:
         UnreadableError: Where no column can be recognised.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     mapped = {name: [position] for name, position in resolve_columns(columns, header).items()}
     used = {positions[0] for positions in mapped.values()}
@@ -274,7 +274,7 @@ def choices_of(header: Sequence[str], columns: Mapping[str, str], shown: str) ->
 
 
 def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curves:
-    """Return the series of a table: of several columns for one name the fullest, with a step for each row."""
+    """Return the series of a table with a step for each row; of several columns for one name the fullest is taken."""
     of_policy = [position for position in policy_losses(table.header) if position in table.columns]
     choices = _with_unnamed(table, choices, of_policy)
     chosen = {name: fullest_counter(table.header, positions, table.columns) for name, positions in choices.items()}
@@ -295,7 +295,7 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     }
     passed = _passed_over(table.header, chosen, choices, read)
     notes = [*note_on_taken(named, many="columns"), *passed, *axis.notes, *timed, *notes]
-    # A column that was never filled tells nothing of the run.
+    # A column without any value tells nothing about the run.
     filled = [name for place, name in enumerate(table.header) if place not in table.columns or table.columns[place].count]
     plain = {name: values for name, values in series.items() if name != "step"}
     return Curves(axis.steps, plain, notes, layers, filled, axis.unit)
@@ -304,7 +304,7 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
 def _with_unnamed(
     table: NumberTable, choices: Mapping[str, Sequence[int]], of_policy: Sequence[int]
 ) -> Mapping[str, Sequence[int]]:
-    """Return the choices with a step and a loss that no name tells: a column that counts, and losses of a policy that broke."""
+    """Return the choices with a step and a loss that no name gives: the only counter, and policy losses that diverged."""
     used = {position for positions in choices.values() for position in positions}
     free = {position: column for position, column in table.columns.items() if position not in used}
     if "step" not in choices and (counter := only_counter(table.header, free)) is not None:
@@ -319,7 +319,7 @@ def _in_catalogue_unit(table: NumberTable, position: int) -> Numbers:
 
 
 def _take_times(table: NumberTable, series: dict[str, Numbers]) -> tuple[set[int], list[str]]:
-    """Return the columns that may time a step, and a note where they were taken for that."""
+    """Return the columns that may hold the time of a step, and a note where they were used for it."""
     times = named_times(table.header)
     if times is None:
         return set(), []
@@ -329,13 +329,13 @@ def _take_times(table: NumberTable, series: dict[str, Numbers]) -> tuple[set[int
 
 
 def _adversarial_positions(header: Sequence[str]) -> tuple[()] | tuple[int, int]:
-    """Return the positions of the losses that play against each other."""
+    """Return the positions of the generator's and the discriminator's loss, or nothing."""
     losses = adversarial_pair(header)
     return () if losses is None else (losses.generator, losses.discriminator)
 
 
 def _take_adversaries(table: NumberTable, series: dict[str, Numbers]) -> list[str]:
-    """Take the sum of the losses that play against each other where there is no other training loss, and say so."""
+    """Add the sum of generator and discriminator loss as the training loss where there is no other, and return notes on it."""
     places = _adversarial_positions(table.header)
     if not places or "train_loss_raw" in series:
         return []

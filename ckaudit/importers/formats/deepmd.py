@@ -1,7 +1,7 @@
-"""DeePMD-kit's `lcurve.out`: a table between blanks, its header behind a comment sign.
+"""DeePMD-kit's `lcurve.out`: a table separated by blanks, whose header follows a comment sign.
 
-`rmse_trn` and `rmse_val` are square roots of the losses of the batches of that step. The weights of energy, force and virial in
-them follow the schedule, so that they fall with the weights too. Without a validation set `rmse_trn` stands alone.
+`rmse_trn` and `rmse_val` are square roots of the batch losses of that step. The weights of energy, force and virial in them
+follow the schedule, so they also fall when the weights fall. Without a validation set there is only `rmse_trn`.
 """
 
 from collections.abc import Mapping
@@ -22,17 +22,17 @@ _OLD = {"rmse_tst": "rmse_val"}  # versions before 2 call the validation set the
 
 
 def detects(source: Source) -> bool:
-    """Tell by a header behind a comment sign that names the step and the error of training."""
+    """Tell whether the first line is a comment with the names of the step and of the training error."""
     first = source.head.partition(b"\n")[0]
     return first.startswith(b"#") and {b"step", b"rmse_trn"} <= set(first.replace(b"batch", b"step").split())
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the table; lines that are not as wide as the header are left out.
+    """Read the table; lines with more or fewer cells than the header are left out.
 
     Raises:
         UnreadableError: Where no step was logged.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     first, *lines = source.text.splitlines()
     header = [_OLD.get(name, name) for name in first.lstrip("# ").replace("batch", "step", 1).split()]

@@ -1,14 +1,13 @@
-"""DeepXDE's table of a training on the console, the terms of each loss in brackets, and its `loss.dat`.
+"""DeepXDE's training table on the console, with the terms of each loss in brackets, and its `loss.dat`.
 
     Step      Train loss              Test loss               Test metric
     0         [4.66e+01, 1.52e-02]    [4.77e+01, 1.52e-02]    [1.03e+00]
     1000      [3.15e-04, 1.35e-07]    [2.59e-04, 1.35e-07]    [3.41e-04]
-
     # step, loss_train, loss_test, metrics_test
     0.000e+00 4.66e+01 1.52e-02 4.77e+01 1.52e-02 1.03e+00
 
-The loss that is trained is the sum of its terms, each already weighted; the one on test points is the validation loss. A file has
-as many columns for one as for the other, and at most one for a metric. What a metric measures the table does not say.
+The training loss is the sum of its terms, which are already weighted; the loss on test points is the validation loss. A file has
+equally many columns for both losses, and at most one for a metric. The table does not say what a metric measures.
 """
 
 import re
@@ -36,7 +35,7 @@ _METRICS = "the metrics on test points were left out, for the table does not say
 
 
 def detects(source: Source) -> bool:
-    """Tell by the header, and a row."""
+    """Tell whether the text has the header and a row."""
     head = source.data[:HEAD_BYTES]
     has_header = _HEADER.search(head) or _FILE_HEADER.match(head)
     return is_text(source) and has_header is not None and next(_lines(head), None) is not None
@@ -47,7 +46,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no row has a loss.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     rows, notes = step_lines(_lines(source.data)), [_SUMS, _METRICS]
     train, test = (rows.columns.get(name) for name in ("train loss", "test loss"))
@@ -57,7 +56,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """Yield the number of each line with a row, its step, and the losses of it."""
+    """Yield the line number, the step and the losses of each row."""
     parsed = _of_file if _FILE_HEADER.match(data) else _of_console
     for line_number, line in numbered_lines(data):
         row = parsed(line) if len(line) <= MAX_LINE else None
@@ -67,13 +66,13 @@ def _lines(data: bytes) -> Iterator[tuple[int, int, dict[str, float]]]:
 
 
 def _of_console(line: str) -> tuple[int, dict[str, float | None]] | None:
-    """Return the step of a row of the console's table, and its losses."""
+    """Return the step and the losses of a row in the console's table."""
     row = _ROW.match(line)
     return (int(row[1]), {"train loss": _sum(row[2].split(",")), "test loss": _sum(row[3].split(","))}) if row else None
 
 
 def _of_file(line: str) -> tuple[int, dict[str, float | None]] | None:
-    """Return the step of a row of `loss.dat`, and its losses."""
+    """Return the step and the losses of a row in `loss.dat`."""
     first, *cells = line.split() or [""]
     step, terms = step_number(number(first)), len(cells) // 2
     if step is None or not terms:
@@ -82,6 +81,6 @@ def _of_file(line: str) -> tuple[int, dict[str, float | None]] | None:
 
 
 def _sum(terms: Sequence[str]) -> float | None:
-    """Return the sum of the terms of a loss, None where one is no number, or there is none."""
+    """Return the sum of the terms of a loss, or None where a term is not a number."""
     values = [value for term in terms if (value := number(term)) is not None]
     return sum(values) if len(values) == len(terms) else None

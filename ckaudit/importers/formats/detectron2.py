@@ -1,8 +1,8 @@
-"""detectron2's `metrics.json`: one object per write, a line each, keys sorted.
+"""detectron2's `metrics.json`: one JSON object per line and write, with sorted keys.
 
-`iteration` counts from 0, so that iteration 19 is update 20. Losses, times and the learning rate go through a median of the
-last 20 iterations unless a writer asked otherwise. An evaluation stands at the iteration it came after, that after the last
-update one further. Resuming appends to the same file.
+`iteration` counts from 0, so iteration 19 is update 20. Losses, times and the learning rate are medians over the last 20
+iterations unless a writer was configured otherwise. An evaluation has the iteration that it followed; the one after the last
+update has an iteration one higher. A resumed run appends to the same file.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _NAMES: Names = {
 
 
 def detects(source: Source) -> bool:
-    """Tell by the members that only its writer has together."""
+    """Tell whether a row has members that only this writer has together."""
     marks = {"total_loss", "eta_seconds", "data_time"}
     return any("iteration" in row and not marks.isdisjoint(row) for row in sample(source.head))
 
@@ -42,7 +42,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where nothing was logged.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     wanted = is_wanted(columns, _NAMES)
     rows = read_rows(source.data, source.shown, lambda key: key in _TIMES or wanted(key))
@@ -60,7 +60,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _counted_from_one(steps: NDArray[np.int64], loss: Numbers | None) -> NDArray[np.int64]:
-    """Return steps counted from 1; an evaluation after the last update is not one more."""
+    """Return steps counted from 1; an evaluation after the last update gets the step of that update."""
     from_one = np.where(steps == NO_STEP, NO_STEP, steps + 1)
     if loss is None or not (trained := loss.recorded & (steps != NO_STEP)).any():
         return from_one

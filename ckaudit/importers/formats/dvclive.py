@@ -1,7 +1,7 @@
-"""DVCLive's folder: `plots/metrics/` with a table `NAME.tsv` for each metric, in folders as its name has slashes.
+"""DVCLive's folder: `plots/metrics/` with a table `NAME.tsv` for each metric; slashes in a name become folders.
 
-A step is DVCLive's own count of `next_step`, from 0, which most of its callbacks call once an epoch. NaN and infinity are
-written as words. `metrics.json` beside it holds the last values once more, `params.yaml` plain settings.
+A step is DVCLive's own count of `next_step` calls, from 0; most of its callbacks call it once per epoch. NaN and infinity are
+written as words. `metrics.json` beside it repeats the last values, `params.yaml` holds plain settings.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ _HEADERS = (b"step\t", b"timestamp\tstep\t")
 
 
 def detects(source: Source) -> bool:
-    """Tell by a table of a metric that begins with its step; the folder may lie in the one that is named."""
+    """Tell whether the folder, or the folder `dvclive` inside it, has a table of a metric that begins with its step."""
     return any(_folders(source))
 
 
@@ -34,13 +34,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no metric has a known name, or none holds a value.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     return runs_of([_tracked(folder) for folder in _folders(source)], columns, source.shown, NAME)
 
 
 def _folders(source: Source) -> Iterator[Source]:
-    """Yield the folder itself, or the one of the usual name inside it."""
+    """Yield the folder itself, or the folder `dvclive` inside it."""
     for folder in (source, source.inside("dvclive")):
         if folder is not None and next(_tables(folder), None) is not None:
             yield folder
@@ -48,7 +48,7 @@ def _folders(source: Source) -> Iterator[Source]:
 
 
 def _tables(folder: Source) -> Iterator[tuple[str, Source]]:
-    """Yield the tables of metrics by the metrics' names."""
+    """Yield the tables of metrics with the names of the metrics."""
     metrics = folder.inside(_METRICS)
     for path, file in metrics.files(max_files=MAX_FILES, part_of_name=".tsv") if metrics is not None else ():
         if file.first(20).startswith(_HEADERS):

@@ -1,16 +1,18 @@
-"""Lines of epochs: what most training scripts print, `Epoch 3/30 - train loss: 0.49, val loss: 0.52`, in one line or in several.
+"""Epoch lines, as most training scripts print them, `Epoch 3/30 - train loss: 0.49, val loss: 0.52`, in one line or several.
 
-A line names an epoch, and perhaps how far it has got, `Epoch: [3][50/391] Loss 2.1 (2.3)`; values without an epoch in their line
-belong to the last one that was named, and are an evaluation's after a line that says no more than that one begins. Batches count
-anew in each epoch, so an update is epochs finished times batches of an epoch plus batch; where no line names a batch, epochs are
-the axis. PyTorch's tutorials print the epoch and the batch as `[2,  4000] loss: 1.2` or `[0/5][50/1583] Loss_D: 0.5`, and samples
-instead of batches as `Train Epoch: 2 [640/60000 (1%)]` or `loss: 2.3  [  640/60000]`. The name may stand before its epoch, as in
-`Loss after epoch 3: 0.5`. A bare `loss` in a line on validation is the validation loss, and so is one on a test after each epoch
-where no line tells of validation; a single one, or one of a batch of an evaluation, is left out. Where no line names a loss, the
-one measure of error that training and validation share is one. Of `Loss 2.1 (2.3)` the first number is taken, that of the batch;
-the second is the mean so far. Lines in a row that name one epoch and no batch are of its batches, in their order. The losses of
-several generators and discriminators, `(epoch: 1, iters: 100) D_A: 0.25 G_A: 0.32 D_B: 0.27 G_B: 0.27` as CycleGAN logs them or
-`D: 0.11, 0.10 | G: 0.14, 0.15 |` as ComboGAN does, are taken as their means. An episode is an epoch, and its reward a return.
+A line names an epoch, and perhaps a batch, `Epoch: [3][50/391] Loss 2.1 (2.3)`. Values in a line without an epoch belong to the
+last epoch named before; after a line that only announces an evaluation they belong to that evaluation. The batch count restarts
+in each epoch, so an update is finished epochs times batches per epoch plus batch. Without batches, epochs are the axis.
+
+PyTorch's tutorials print the epoch and the batch as `[2,  4000] loss: 1.2` or `[0/5][50/1583] Loss_D: 0.5`, and samples instead
+of batches as `Train Epoch: 2 [640/60000 (1%)]` or `loss: 2.3  [  640/60000]`. The name may come before its epoch, as in
+`Loss after epoch 3: 0.5`. Successive lines that name the same epoch and no batch are its batches, in their order.
+
+A bare `loss` in a validation line is the validation loss. So is a test loss in each epoch if no line names validation; a single
+test loss, or the loss of one evaluation batch, is left out. Where no line names a loss, the one error measure that training and
+validation share is the loss. Of `Loss 2.1 (2.3)` the first number is taken, the batch loss; the second is the mean so far. The
+losses of several generators and discriminators, `(epoch: 1, iters: 100) D_A: 0.25 G_A: 0.32 D_B: 0.27 G_B: 0.27` from CycleGAN or
+`D: 0.11, 0.10 | G: 0.14, 0.15 |` from ComboGAN, are averaged. An episode is an epoch, and its reward a return.
 """
 
 import re
@@ -38,7 +40,7 @@ from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines, prefix_end
 
 NAME = "epoch text log"
 GENERIC = True
-DETECTION_BYTES = 2**21  # bytes in which a log of this kind has shown two epochs
+DETECTION_BYTES = 2**21  # bytes within which such a log has shown two epochs
 _EPOCH = re.compile(
     r"(?<![A-Za-z_])(?:epoch\b(?:\((?:train|val|test)\))?|episode\b|ep\b\.?(?= ?#?\d)|pass\b(?= \d+ ?/)|train:(?= \d+ \[))"
     r"[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
@@ -60,12 +62,12 @@ _LIST = re.compile(
 )  # as ComboGAN writes it
 _SHORT_MARK = re.compile(rb"(?<![A-Za-z_])[Ee]p\.? ?#?\d")
 _SAMPLES = re.compile(r"\A[^\[]*\[\s*(\d{1,12})\s*/\s*(\d{1,12})\s*(?:\(\s*\d+(?:\.\d+)?\s*%\s*\)\s*\]|\]\s*\Z)")
-_DAY = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun) [a-z]{3}")  # before the number of the day, in the head of a log
+_DAY = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun) [a-z]{3}")  # precedes the day of the month in the head of a log
 _BEGINS = re.compile(
     r"\A\W*(?:(?:begin|start)\w*\W+(?:of\W+)?)?(eval\w*|valid\w*|test\w*)(?:\W+(?:(?:begin|start)\w*|error))?\W*\Z", re.IGNORECASE
 )
 _ANY_NUMBER = re.compile(r"(?<![A-Za-z_@0-9.])[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?")
-_EPOCH_KEY, _BATCH_KEY, _BATCHES_KEY = " epoch", " batch", " batches"  # no key of a value begins with a blank
+_EPOCH_KEY, _BATCH_KEY, _BATCHES_KEY = " epoch", " batch", " batches"  # keys of values never begin with a blank
 _EVALUATES = ("epoch(val", "epoch(test")  # as MMEngine writes it
 _OF_EPISODE = ("reward", "rewards", "score")
 _TIMES = ("time", "data_time", "data")
@@ -74,7 +76,7 @@ _SCORE = "microbench_score/"
 
 
 def detects(source: Source) -> bool:
-    """Tell by two epochs with a loss each, whose batches, where they are named, count anew; or with losses of parts alone."""
+    """Tell whether two epochs have a loss and restart their batch count, if any; or have only losses of parts or scores."""
     if not is_text(source) or not (
         b"poch" in source.data
         or b"pisode" in source.data
@@ -93,11 +95,11 @@ def detects(source: Source) -> bool:
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read lines of epochs.
+    """Read epoch lines.
 
     Raises:
         UnreadableError: Where no epoch has a value.
-        UsageError: Where `columns` names what no line holds.
+        UsageError: Where `columns` names a key that no line holds.
     """
     lines, counted = _of_one_unit(lines_as_columns(_lines(source.data)))
     errors, line_count = error_lines(source.data), source.line_count
@@ -107,7 +109,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     lines, tested = _with_tests(lines)
     unnamed = [key for key in lines.columns if name_of(key) is None and key != COUNTER and not _DAY.fullmatch(key)]
     unwanted = [] if columns else sorted(unnamed)
-    # A line of unknown numbers, such as "Starting training for 30 epochs", is of no step, and its time is none of the training.
+    # Lines without a known name, such as "Starting training for 30 epochs", have no step, and their time is not the training's.
     known = np.ones(len(lines), bool) if columns else lines.holding(key for key in lines.columns if name_of(key))
     lines = _of_one_grain(lines.kept(known) if known.any() else lines)
     unit: StepUnit | UnsetType = UNSET if lines.has_batch.any() or lines.counted_updates() is not None else "epoch"
@@ -123,26 +125,26 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _are_of_parts(lines: EpochLines) -> bool:
-    """Tell by a loss, or two decimal numbers, of names of their own in two epochs: a generator's and its judge's, say."""
+    """Tell whether two epochs share a loss, or two decimal numbers, with unknown names, such as a generator's and its judge's."""
     unnamed = {key: column.with_point for key, column in lines.columns.items() if name_of(key) is None}
     recurring = [key for key, with_point in unnamed.items() if len(np.unique(lines.epochs[with_point])) > 1]
     return len(recurring) > 1 or any("loss" in key for key in recurring)
 
 
 def _are_of_scores(lines: EpochLines, *, min_epochs: int = 3) -> bool:
-    """Tell by a score or a return of a known name in so many epochs or episodes."""
+    """Tell whether at least `min_epochs` epochs or episodes have a score or a return with a known name."""
     scored = lines.holding(key for key in lines.columns if (name_of(key) or "").startswith(_SCORE))
     return len(np.unique(lines.epochs[scored])) >= min_epochs
 
 
 class _LineForm(NamedTuple):
-    """What the lines have in common that a program prints by one format string.
+    """What lines from one format string of a program have in common.
 
     Attributes:
-        pattern: Where their numbers stand.
-        phase: The word of the evaluation that an earlier line began, None where they name their epoch.
-        with_prefix: Whether the epoch stands in what looks like a prefix.
-        in_samples: Whether they count samples, not batches.
+        pattern: The positions of their numbers.
+        phase: The word for the evaluation that an earlier line announced; None where the lines name their epoch.
+        with_prefix: Whether the epoch is in the part that looks like a prefix.
+        in_samples: Whether the lines count samples instead of batches.
     """
 
     pattern: LinePattern
@@ -151,7 +153,7 @@ class _LineForm(NamedTuple):
     in_samples: bool
 
     def texts(self, line: str, start: int, phase: str) -> dict[str, str] | None:
-        """Return the numbers of a line by key, None where it is of another form."""
+        """Return the numbers of a line by key, or None where the line has another form."""
         if self.phase not in {None, phase} or not (match := self.pattern.match(line, 0 if self.with_prefix else start)):
             return None
         texts = dict(zip(self.pattern.keys, match.groups(), strict=True))
@@ -160,7 +162,7 @@ class _LineForm(NamedTuple):
 
 
 def _lines(data: bytes) -> Iterator[EpochLine]:
-    """Yield every line with a value, once an epoch was named; a line of a form that was seen before costs one match."""
+    """Yield all lines with a value after the first named epoch; a line in a form that was learned before costs one match."""
     epoch: int | None = None
     phase = ""
     forms: list[_LineForm] = []
@@ -168,7 +170,7 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
         if len(line) > MAX_LINE:
             continue
         if " epoch" in line or " Epoch" in line:
-            line = _NAME_FIRST.sub(r"\2 \1: \3", line)  # noqa: PLW2901  the same in the usual order
+            line = _NAME_FIRST.sub(r"\2 \1: \3", line)  # noqa: PLW2901  the same content in the usual order
         if " | G: " in line:
             line = _LIST.sub(_numbered, line)  # noqa: PLW2901
         if "dice [" in line:
@@ -194,18 +196,18 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
 
 
 def _numbered(losses: re.Match[str]) -> str:
-    """Return a list of losses, one of each of several networks, as pairs of a name with a number and a loss."""
+    """Return a list of losses, one per network, as pairs of a numbered name and a loss."""
     return " ".join(f"{losses[1]}_{place}: {text}" for place, text in enumerate(losses[2].split(", "), 1))
 
 
 def _scores_of_classes(scores: re.Match[str]) -> str:
-    """Return a list of scores as pairs of a name and a number."""
+    """Return a list of class scores as pairs of a numbered name and a score."""
     numbers = _NUMBER_OF_CLASS.findall(scores[1])
     return " ".join(f"{_SCORE}pseudo_dice_{place}: {text}" for place, text in enumerate(numbers, 1))
 
 
 def _learn(line: str, start: int, cells: Sequence[Cell], phase: str, in_samples: bool) -> _LineForm | None:
-    """Return the form of a line, None where it would not find the same numbers again."""
+    """Return the form of a line, or None where the form does not find the same numbers again."""
     with_prefix = cells[0].start < start
     begin = 0 if with_prefix else start
     spans = [(run.start(), run.end()) for run in _ANY_NUMBER.finditer(line, begin)]
@@ -216,12 +218,12 @@ def _learn(line: str, start: int, cells: Sequence[Cell], phase: str, in_samples:
 
 
 def _cells(line: str, start: int, phase: str) -> tuple[list[Cell], bool]:
-    """Return the epoch, the batch and the values of a line, and whether it counts samples in place of batches.
+    """Return the epoch, the batch and the values of a line, and whether the line counts samples instead of batches.
 
     Args:
         line: The line.
         start: Where its text begins.
-        phase: The word of the evaluation that an earlier line began, empty where none did.
+        phase: The word for the evaluation that an earlier line announced; empty where none did.
     """
     place = _PLACE.match(line, start) or _PLACE.match(line)
     mark = place or _EPOCH.search(line)
@@ -245,7 +247,7 @@ def _cells(line: str, start: int, phase: str) -> tuple[list[Cell], bool]:
 
 
 def _with_errors(lines: EpochLines) -> tuple[EpochLines, list[str]]:
-    """Return the lines, the one measure of error of training and validation as their losses where none is named, and a note."""
+    """Return the lines with the one shared error measure as training and validation loss if no line names a loss, and a note."""
     keys = list(lines.columns)
     lone = None if any(name_of(key) in _LOSSES for key in keys) else only_loss([TEST.sub("val", key) for key in keys])
     if lone is None or lone.val is None:
@@ -256,7 +258,7 @@ def _with_errors(lines: EpochLines) -> tuple[EpochLines, list[str]]:
 
 
 def _of_one_unit(lines: EpochLines) -> tuple[EpochLines, list[str]]:
-    """Return the lines, samples counted in the largest number of them that divides all counts, and a note that says so."""
+    """Return the lines with sample counts divided by their greatest common divisor, and a note on it."""
     unit = int(np.gcd.reduce(np.maximum(lines.batches[lines.in_samples], 0)))
     if not unit:
         return lines, []
@@ -268,15 +270,15 @@ def _of_one_unit(lines: EpochLines) -> tuple[EpochLines, list[str]]:
 
 
 def _with_numbers(lines: EpochLines, *, min_lines: int = 3) -> tuple[EpochLines, list[str]]:
-    """Return the lines, those of batches that no line numbers as they stand in their epoch, and a note that says so.
+    """Return the lines with numbers for unnumbered batches, in their order within the epoch, and a note on it.
 
-    They are lines that name their epoch and hold one key of the training loss, at least `min_lines` in the median epoch.
+    Such lines name their epoch and hold the only training-loss key with at least `min_lines` lines in the median epoch.
     """
     if lines.has_batch.any() or lines.counted_updates() is not None:
         return lines, []
     if 2 * len(lines) < min_lines * (1 + lines.changes.sum()):
-        return lines, []  # half of the epochs cannot have so many
-    epoch = np.concatenate([[0], np.cumsum(lines.changes)])[: len(lines)]  # which of the epochs, as they come, a line is of
+        return lines, []  # half of the epochs cannot have as many lines
+    epoch = np.concatenate([[0], np.cumsum(lines.changes)])[: len(lines)]  # index of each line's epoch, in order of appearance
     of_batches = []
     for key, column in lines.columns.items():
         if name_of(key) == "train_loss_raw":
@@ -292,7 +294,7 @@ def _with_numbers(lines: EpochLines, *, min_lines: int = 3) -> tuple[EpochLines,
 
 
 def _with_tests(lines: EpochLines) -> tuple[EpochLines, list[str]]:
-    """Return the lines, with test losses as validation losses where several epochs have them and no others."""
+    """Return the lines with test losses as validation losses if several epochs have them and no line has a validation loss."""
     tested = lines.epochs[lines.columns[OF_TEST].present] if OF_TEST in lines.columns else lines.epochs[:0]
     if len(np.unique(tested)) < 2 or lines.holding_name("val_loss").any():
         return lines, []
@@ -301,11 +303,11 @@ def _with_tests(lines: EpochLines) -> tuple[EpochLines, list[str]]:
 
 
 def _of_one_grain(lines: EpochLines) -> EpochLines:
-    """Return the lines, of training losses of batches and of whole epochs those of which there are more."""
+    """Return the lines with training losses either of batches or of whole epochs, whichever are more."""
     has_batch, of_training = lines.has_batch, lines.holding_name("train_loss_raw")
     trained = of_training if of_training.any() else _of_parts(lines)
     of_batches = 2 * (trained & has_batch).sum() > trained.sum()
-    of_evaluation = has_batch & lines.holding_name("val_loss") & ~of_training  # a batch of one
+    of_evaluation = has_batch & lines.holding_name("val_loss") & ~of_training  # the loss of one evaluation batch
     whole = (has_batch == of_batches) & ~of_evaluation
     held_out = ~whole & ~has_batch
     rows = whole | (held_out & lines.holding(key for key in lines.columns if _is_held_out(key)))
@@ -316,7 +318,7 @@ def _of_one_grain(lines: EpochLines) -> EpochLines:
 
 
 def _of_parts(lines: EpochLines) -> Mask:
-    """Tell which lines hold a decimal number of a name of its own."""
+    """Return a mask of the lines that hold a decimal number with an unknown name."""
     parts = (column.with_point for key, column in lines.columns.items() if name_of(key) is None)
     return reduce(np.logical_or, parts, np.zeros(len(lines), bool))
 
@@ -326,7 +328,7 @@ def _is_held_out(key: str) -> bool:
 
 
 def _rows(lines: EpochLines) -> tuple[StepLines, list[str]]:
-    """Return the lines as columns by key, with the update of each, and notes on how it was counted."""
+    """Return the lines as columns by key, with the update of each line, and notes on how updates were counted."""
     steps, notes = _steps(lines)
     return StepLines(steps, lines.origin, {key: column.numbers for key, column in in_order(lines.columns).items()}), notes
 
@@ -347,7 +349,7 @@ def _steps(lines: EpochLines) -> tuple[Ints, list[str]]:
 
 
 def _named(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> NamedLines:
-    """Give the columns their names; a validation loss of exactly 0 beside a training loss was not computed."""
+    """Give the columns their catalogue names; a validation loss that is always exactly 0 was not computed and is left out."""
     named = named_lines(rows, mapped, notes)
     columns = named.rows.columns
     if "val_loss" in columns and "train_loss_raw" in columns:

@@ -1,8 +1,8 @@
-"""Tables that `ckaudit export` wrote: Parquet, Arrow or CSV, a row per line of `scalars.jsonl`.
+"""Tables from `ckaudit export`: Parquet, Arrow or CSV, with one row per line of `scalars.jsonl`.
 
-The first columns are `step` and `session`; null, or an empty cell, was not recorded, NaN was recorded as NaN; words stand
-in columns of their own. Nothing is guessed, and nothing gets lost. The history like that of W&B has `_step`, `_runtime` and
-`_timestamp` before its sessions.
+The first columns are `step` and `session`. Null or an empty cell is not recorded; NaN is recorded as NaN. Texts are in columns
+of their own. Nothing is guessed and nothing is lost. The history in the layout of W&B has `_step`, `_runtime` and `_timestamp`
+before its sessions.
 """
 
 import csv
@@ -26,12 +26,12 @@ NAME = "a table of ckaudit export"
 GENERIC = False
 
 _OF_HISTORY = {"_step": "step", "_timestamp": "time", EXPORT_SESSION: "session"}
-_RUNTIME = "_runtime"  # the time since the first one
+_RUNTIME = "_runtime"  # the time since the first step
 _PARQUET, _ARROW = b"PAR1", b"ARROW1"
 
 
 def detects(source: Source) -> bool:
-    """Tell by the mark in the metadata, of a CSV by its first two columns, of a history by that of its sessions."""
+    """Tell whether the metadata hold the mark, or a CSV's first two columns are those of an export, or a history has sessions."""
     if source.is_folder:
         return False
     if source.head.startswith((_PARQUET, _ARROW)):
@@ -41,7 +41,7 @@ def detects(source: Source) -> bool:
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read a table; `columns` may name nothing, for its columns bear the names of the catalogue.
+    """Read a table; `columns` must be empty, because the columns already have catalogue names.
 
     Raises:
         UnreadableError: Where the table is broken or has no row.
@@ -94,7 +94,7 @@ def _table(data: bytes) -> Any:
     shown = [_OF_HISTORY.get(name, name) for name in names] if _is_history(names) else names
     types = {name: pa.string() if name.endswith(EXPORTED_WORDS) else pa.float64() for name in names}
     types |= {name: pa.int64() for name, read in zip(names, shown, strict=True) if read in EXPORT_KEYS}
-    # Only a cell with nothing in it, not even quotes, is not recorded.
+    # Only a cell without any character, not even quotes, is not recorded.
     converted = ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False)
     parsed = ParseOptions(newlines_in_values=True)
     table = read_csv(pa.BufferReader(data[start:]), ReadOptions(column_names=names), parsed, converted)
@@ -103,7 +103,7 @@ def _table(data: bytes) -> Any:
 
 
 def _end_of_header(data: bytes) -> int:
-    """Return where the first record ends; a line end within quotes belongs to a name."""
+    """Return where the first record ends; a line break within quotes belongs to a name."""
     place = quotes = 0
     while (end := data.find(b"\n", place)) >= 0:
         quotes += data.count(b'"', place, end)
@@ -114,7 +114,7 @@ def _end_of_header(data: bytes) -> int:
 
 
 def _lines(table: Any) -> LineTable:
-    """Return the rows as lines, sorted by session, then by step; each of these pairs must stand there once."""
+    """Return the rows as lines sorted by session, then step; each such pair may occur only once."""
     names = table.column_names
     if any(table.column(name).null_count for name in EXPORT_KEYS):
         raise ValueError("a line has no step or session")
@@ -140,7 +140,7 @@ def _words(anies: list[Any], order: Any) -> list[str | None]:
 
 
 def _with_texts_as_written(table: Any) -> Any:
-    """Return a CSV whose words are no longer guarded against spreadsheets."""
+    """Return a CSV table whose texts are without their guards against spreadsheet formulas."""
     import pyarrow as pa
 
     for place, field in enumerate(table.schema):
@@ -151,7 +151,7 @@ def _with_texts_as_written(table: Any) -> Any:
 
 
 def _manifest(metadata: Mapping[bytes, bytes]) -> Manifest:
-    """Return the run's own `run.json`, where the table carries one."""
+    """Return the run's own `run.json` if the table contains one, else a new manifest."""
     try:
         return msgspec.json.decode(metadata.get(b"run.json", b""), type=Manifest, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

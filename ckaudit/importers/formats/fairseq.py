@@ -1,11 +1,13 @@
-"""fairseq's and metaseq's log lines: a time, a level, a logger, `train_inner`, `train` and `valid` by name, and their numbers.
+"""Log lines of fairseq and metaseq: a time, a level, a logger, one of `train_inner`, `train` and `valid`, and their numbers.
 
-Numbers stand in a JSON object, or as text: `epoch 001:    450 / 1891 loss=11.5, ppl=1886.05, num_updates=445` within an epoch,
-`epoch 001 | valid on 'valid' subset | loss 8.11 | ppl 118.06 | num_updates 600` behind it.
-`num_updates` counts optimizer updates. Numbers are texts. Losses are in bits, `ppl` is 2 to their power: both are turned to
-nats here, unless `ppl` shows that a criterion logs nats. Where `nll_loss` is logged, the loss is smoothed, and `ppl` is not of
-it but of that: it is left out. `train_inner` is the mean since the line before, `train` that of the
-epoch, `gnorm` the norm before clipping, `clip` the percentage of updates that were clipped, `wps` words per second.
+Numbers are in a JSON object or in text: `epoch 001:    450 / 1891 loss=11.5, ppl=1886.05, num_updates=445` within an epoch,
+`epoch 001 | valid on 'valid' subset | loss 8.11 | ppl 118.06 | num_updates 600` after it.
+
+`num_updates` counts optimizer updates. In JSON, numbers are written as strings. Losses are in bits, and `ppl` is 2 to their
+power; losses are converted to nats here, unless `ppl` shows that the criterion logs nats. Where `nll_loss` is logged, `loss` is
+label-smoothed, and `ppl` belongs to `nll_loss`, so `ppl` is left out. `train_inner` is the mean since the previous line, `train`
+the mean over the epoch, `gnorm` the gradient norm before clipping, `clip` the percentage of updates that were clipped, `wps`
+words per second.
 """
 
 import json
@@ -60,7 +62,7 @@ _OVERFLOW = re.compile(rb"gradient overflow detected[^\n]{0,40} loss scale to: (
 
 
 class _Lines(Struct, frozen=True):
-    """Lines with an object: their time, the logger's name, the object, the line of the file, and where they end."""
+    """Lines that hold an object: time, logger name, object, line number in the file, and end offset of each."""
 
     times: list[bytes]
     tags: list[str]
@@ -70,7 +72,7 @@ class _Lines(Struct, frozen=True):
 
 
 def detects(source: Source) -> bool:
-    """Tell by a line with the number of updates beside words per second or an average of an epoch."""
+    """Tell whether a line has the number of updates beside words per second or an average of an epoch."""
     if b"num_updates" not in source.head:
         return False
     if any(b"num_updates" in match[3] and b"wpb" in match[3] for match in _TEXT.finditer(source.head)):
@@ -84,7 +86,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where nothing was logged.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     lines = _lines(source.data)
     if not lines.objects:
@@ -118,7 +120,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _take_last_scale(series: dict[str, Numbers], data: bytes, end: int) -> list[str]:
-    """Take the loss scale that overflows behind the last line of numbers left, and return a note on them."""
+    """Set the last loss scale to that of the overflows after the last line of numbers, and return a note on them."""
     scales = [float(match[1]) for match in _OVERFLOW.finditer(data, end)]
     known = series.get("loss_scale")
     if not scales or known is None:
@@ -132,7 +134,7 @@ def _take_last_scale(series: dict[str, Numbers], data: bytes, end: int) -> list[
 
 
 def _take_errors(series: dict[str, Numbers], seen: Sequence[ErrorLine], places: Sequence[int]) -> list[str]:
-    """Count the errors of the last day at each line where the log has times, and return notes on them."""
+    """Add the rate of errors over the last day at each line, where the log has times, and return notes on the errors."""
     if not seen:
         return []
     clock = series["time"].values if "time" in series else None
@@ -143,7 +145,7 @@ def _take_errors(series: dict[str, Numbers], seen: Sequence[ErrorLine], places: 
 
 
 def _lines(data: bytes) -> _Lines:
-    """Return the lines of a log that hold numbers, those of text as objects too."""
+    """Return the lines of a log that hold numbers; text lines are converted to objects."""
     lines = _Lines([], [], [], [], [])
     for place, match in _numbered(data):
         is_text = not match[3].startswith(b"{")
@@ -157,7 +159,7 @@ def _lines(data: bytes) -> _Lines:
 
 
 def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
-    """Yield lines with numbers, and their number in the file: those with objects, where there are any."""
+    """Yield the line number and the match of each line with numbers: lines with objects if there are any, else text lines."""
     line, last = 1, 0
     matches = _LINE.finditer(data)
     for match in chain([first], matches) if (first := next(matches, None)) else _TEXT.finditer(data):
@@ -167,7 +169,7 @@ def _numbered(data: bytes) -> Iterator[tuple[int, re.Match[bytes]]]:
 
 
 def _of_text(match: re.Match[bytes]) -> tuple[str, bytes]:
-    """Return the name and the object that a line of text would have as JSON."""
+    """Return the name and the object that a text line would have as JSON."""
     text = match[3]
     subset = _SUBSET.search(text)
     within = "train_inner" if re.match(rb"epoch \d+:", text) else "train"
@@ -178,7 +180,7 @@ def _of_text(match: re.Match[bytes]) -> tuple[str, bytes]:
 
 
 def _of_sets(sets: list[str]) -> dict[str, Mapped]:
-    """Return what the members of validation sets are: that of `valid` is the whole, others are parts."""
+    """Return the meaning of the members of validation sets: the set `valid` is the whole, other sets are slices."""
     names = {}
     for set_ in sets:
         names[f"{set_}_loss"] = Mapped("val_loss" if set_ == "valid" else f"slice_val_loss/{set_}")
@@ -187,7 +189,7 @@ def _of_sets(sets: list[str]) -> dict[str, Mapped]:
 
 
 def _updates(rows: JsonRows) -> Numbers:
-    """Return the number of updates of each line, under whatever prefix."""
+    """Return the number of updates of each line, with any prefix."""
     numbers = rows.column(_UPDATES)
     for key in rows.columns:
         if key.endswith(f"_{_UPDATES}"):
@@ -197,7 +199,7 @@ def _updates(rows: JsonRows) -> Numbers:
 
 
 def _to_nats(series: dict[str, Numbers]) -> list[str]:
-    """Turn losses in bits to nats, in place, and say so."""
+    """Convert losses in bits to nats, in place, and return a note on it."""
     losses = [name for name in series if name in _BITS or name.startswith("slice_val_loss/")]
     if not losses:
         return []
@@ -209,7 +211,7 @@ def _to_nats(series: dict[str, Numbers]) -> list[str]:
 
 
 def _is_in_nats(series: Mapping[str, Numbers]) -> bool:
-    """Tell whether ppl is nearer to e to the power of the loss than to 2 to its power."""
+    """Tell whether ppl is closer to e to the power of the loss than to 2 to that power."""
     loss, ppl = series.get("train_loss_raw"), series.get("train_ppl")
     if loss is None or ppl is None:
         return False
@@ -230,6 +232,6 @@ def _seconds(text: bytes) -> float | None:
 
 
 def _times(texts: Sequence[bytes]) -> Numbers | None:
-    """Return Unix times, None where one is missing."""
+    """Return Unix times, or None where a line lacks its time."""
     seconds = [_seconds(text) for text in texts] if all(texts) else [None]
     return None if None in seconds else recorded_in_full(np.array(seconds, np.float64))

@@ -1,8 +1,8 @@
-"""Hugging Face Trainer: `trainer_state.json`, the log history that every checkpoint carries.
+"""Hugging Face Trainer: `trainer_state.json`, the log history in each checkpoint.
 
-`step` counts optimizer updates. An entry with `loss` is the mean over the updates since the entry before; `grad_norm` is
-taken before clipping; `eval_loss` is one evaluation, `eval_<set>_loss` one where several sets are evaluated, that of a set
-named "all" the whole; an entry with `train_runtime` sums the whole training up and belongs to no step.
+`step` counts optimizer updates. An entry with `loss` holds the mean over the updates since the previous entry. `grad_norm` is
+taken before clipping. `eval_loss` is one evaluation; where several sets are evaluated, `eval_<set>_loss` is the loss of one, and
+the set named "all" is the whole. An entry with `train_runtime` sums up the whole training and belongs to no step.
 """
 
 import json
@@ -59,7 +59,7 @@ Entry = Mapping[str, Any]
 
 
 def detects(source: Source) -> bool:
-    """Tell by the members that only a trainer's state has at its top; copies of it go by any name."""
+    """Tell whether the file has members that only a trainer's state has at the top level; copies of it have any file name."""
     if source.is_folder:
         return _state_in(source) is not None
     start = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()
@@ -72,8 +72,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """Read a trainer's state; `columns` may name further members of its entries.
 
     Raises:
-        UnreadableError: Where the state is cut off, or nothing was logged.
-        UsageError: Where `columns` names what no entry has.
+        UnreadableError: Where the state is truncated, or nothing was logged.
+        UsageError: Where `columns` names a member that no entry has.
     """
     file = _state_in(source) or source
     shown = file.shown
@@ -98,7 +98,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _state_in(source: Source) -> Source | None:
-    """Return the trainer state in a folder, else the one of its latest checkpoint; None where there is neither."""
+    """Return the trainer state in a folder, else that of its latest checkpoint, else None."""
     if not source.is_folder:
         return None
     folders = (path.name for path in source.path.glob("checkpoint-*") if (path / FILE).is_file())
@@ -127,7 +127,7 @@ def _state(data: bytes, shown: str) -> dict[str, Any]:
 
 
 def _values(entries: Iterable[Entry], names: Mapping[str, str]) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yield step and values of each entry that belongs to a step and holds a value."""
+    """Yield the step and the values of each entry that has both."""
     place = next((key for key, name in names.items() if name == "step"), "step")
     for entry in entries:
         step = step_number(number(entry.get(place)))
@@ -139,12 +139,12 @@ def _values(entries: Iterable[Entry], names: Mapping[str, str]) -> Iterator[tupl
 
 
 def names_of_members(keys: Iterable[str], mapped: Mapping[str, str], losses: Iterable[float]) -> dict[str, str]:
-    """Return catalogue names by key: the trainer's own, and those that a user gave.
+    """Return catalogue names by key: the trainer's own names and those that the user gave.
 
     Args:
-        keys: All that were logged.
+        keys: All logged keys.
         mapped: Catalogue name of each key that the user named.
-        losses: The training losses. Where a policy's rollouts are logged beside them and all are finite, they are left out.
+        losses: The training losses. They are left out where a policy's rollouts are logged beside them and all are finite.
     """
     names = {key: name for key, name in _NAMES.items() if name not in mapped.values()} | dict(mapped)
     keys = list(keys)
@@ -157,7 +157,7 @@ def names_of_members(keys: Iterable[str], mapped: Mapping[str, str], losses: Ite
 
 
 def members_by_name(entry: Iterable[str], names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield key and catalogue name; with `eval_loss` beside it, a further loss is a part of that one and no set's own."""
+    """Yield key and catalogue name; beside `eval_loss`, further evaluation losses are parts of it and not those of a set."""
     for key in entry:
         if key in names:
             if names[key] != "step":
@@ -169,7 +169,7 @@ def members_by_name(entry: Iterable[str], names: Mapping[str, str]) -> Iterator[
 
 
 def _of_the_catalogue(key: str) -> str:
-    """Return the catalogue name of what a program logged beside the trainer's own keys; empty: it is none of the catalogue."""
+    """Return the catalogue name of a key that a program logged beside the trainer's own; empty: the catalogue has none."""
     if key.partition("/")[0] in CATALOGUE:
         return key
     name = catalogue_name(key) or ""
@@ -194,7 +194,7 @@ def _manifest(state: Mapping[str, Any], table: LineTable, keys: Iterable[str]) -
 
 
 def _best_metric(state: Mapping[str, Any]) -> str:
-    """Return the name of what the best model was picked by: of what evaluations logged, the one with the best value."""
+    """Return the name of the metric that selected the best model: the evaluation metric that reaches the best value."""
     best, history = number(state.get("best_metric")), state.get("log_history")
     entries = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
     named = (key for entry in entries for key in entry if key.startswith("eval_") and number(entry[key]) == best)
@@ -238,7 +238,7 @@ def _is_loss(key: str) -> bool:
 
 
 def _hidden_nan(entries: Iterable[Entry]) -> list[str]:
-    """Say where the trainer's own filter hid a NaN: it logs the mean so far instead, 0.0 where all losses were NaN."""
+    """Return a note where the trainer's filter hid a NaN: it logs the mean so far instead, or 0.0 where all losses were NaN."""
     zero = [entry for entry in entries if number(entry.get("loss")) == 0 and _is_nan(entry.get("grad_norm"))]
     hidden = [step for entry in zero if (step := step_number(number(entry.get("step")))) is not None]
     if not hidden:
@@ -251,6 +251,6 @@ def _hidden_nan(entries: Iterable[Entry]) -> list[str]:
 
 
 def _is_nan(value: Any) -> bool:
-    """Tell a NaN, written as a number or as a word, from anything else."""
+    """Tell whether a value is NaN, as a number or as a word."""
     parsed = number(value)
     return parsed is not None and math.isnan(parsed)

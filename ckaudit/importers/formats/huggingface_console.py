@@ -1,10 +1,10 @@
-"""What the Hugging Face Trainer prints: the entries of its log as dictionaries, between the bars of its steps.
+"""Console output of the Hugging Face Trainer: its log entries as dictionaries, between the progress bars.
 
-`{'loss': '2.63', 'grad_norm': '1.2', 'learning_rate': '5e-05', 'epoch': '0.1'}` names its epoch and not its step. The bar of the
-training, ` 2%|▏ | 10/500 [00:05<04:10, 1.96it/s]`, is drawn again behind each entry and tells its step, as
-ms-swift's `'global_step/max_steps': '10/500'` does; without them the summary at the end does, by its duration and its steps a
-second. With neither, entries with a training loss are numbered as they stand. Where the epoch falls to the first one, another
-run begins; where it goes back to any other, it is resumed.
+`{'loss': '2.63', 'grad_norm': '1.2', 'learning_rate': '5e-05', 'epoch': '0.1'}` names its epoch but not its step. The training's
+progress bar, ` 2%|▏ | 10/500 [00:05<04:10, 1.96it/s]`, is drawn again after each entry and gives its step, as
+ms-swift's `'global_step/max_steps': '10/500'` does. Without them, the step follows from the duration and the steps per second in
+the final summary. With neither, entries with a training loss are numbered in order. Where the epoch falls back to the first one,
+another run begins; where it falls back to any other, the run was resumed.
 """
 
 import re
@@ -37,12 +37,12 @@ _PLACE = re.compile(r"'global_step/max_steps': '(\d{1,10})/(\d{1,10})'")
 
 
 class PrintedEntry(Struct):
-    """One dictionary, and the bars behind it.
+    """One dictionary, and the progress bars after it.
 
     Attributes:
-        line: Number of its line.
+        line: Its line number.
         values: Its numbers by key.
-        bars: How far the first bar of so many steps is, by these: those of the training and of its evaluations.
+        bars: Position of the first bar of each total, by total: the bars of the training and of its evaluations.
     """
 
     line: int
@@ -51,17 +51,17 @@ class PrintedEntry(Struct):
 
     @property
     def epoch(self) -> float:
-        """How far the training is, in epochs."""
+        """The epoch of the entry, with fractions."""
         return self.values["epoch"]
 
     @property
     def is_trained(self) -> bool:
-        """Whether it is of training steps, and of no evaluation and no summary."""
+        """Whether the entry holds a training loss, and so is neither an evaluation nor a summary."""
         return "loss" in self.values
 
 
 def detects(source: Source) -> bool:
-    """Tell by two entries with an epoch and a loss, and by what only this trainer measures beside it."""
+    """Tell whether two entries have an epoch and a loss, and an entry has a member that only this trainer logs."""
     if source.is_folder or _MARK not in source.data[:HEAD_BYTES]:
         return False
     text = source.data[:HEAD_BYTES].decode("utf-8", errors="replace")
@@ -72,11 +72,11 @@ def detects(source: Source) -> bool:
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read what was printed; `columns` may name further members of the entries.
+    """Read the entries; `columns` may name further members of them.
 
     Raises:
         UnreadableError: Where no entry has a value.
-        UsageError: Where `columns` names what no entry has.
+        UsageError: Where `columns` names a member that no entry has.
     """
     lines: list[tuple[int, int, dict[str, float]]] = []
     axis = StepAxis(np.empty(0, np.int64), [])
@@ -100,7 +100,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _entries(text: str) -> Iterator[PrintedEntry]:
-    """Yield the dictionaries that name an epoch, each with the first bar behind it."""
+    """Yield the dictionaries that name an epoch, each with the bars after it."""
     entry: PrintedEntry | None = None
     line = 1
     for token in _TOKEN.finditer(text):
@@ -121,7 +121,7 @@ def _entries(text: str) -> Iterator[PrintedEntry]:
 
 
 def _trainings(entries: list[PrintedEntry]) -> Iterator[list[PrintedEntry]]:
-    """Yield the entries of each training: a new one begins where the epoch falls to the first one or below."""
+    """Yield the entries of each training: a new one begins where the epoch falls to the first epoch or below."""
     starts = [
         place for place, (before, after) in enumerate(pairwise(entries), 1) if after.epoch <= entries[0].epoch < before.epoch
     ]
@@ -131,7 +131,7 @@ def _trainings(entries: list[PrintedEntry]) -> Iterator[list[PrintedEntry]]:
 
 
 def _steps(entries: Sequence[PrintedEntry]) -> StepAxis:
-    """Return the step of each entry of a training, by the first way by which those of training steps rise."""
+    """Return the step of each entry of a training, from the first method in which the steps of training entries rise."""
     totals = Counter(total for entry in entries if entry.is_trained for total in entry.bars)
     total = totals.most_common(1)[0][0] if totals else 0
     if per_epoch := _steps_of_epoch(entries, total):
@@ -148,13 +148,13 @@ def _steps(entries: Sequence[PrintedEntry]) -> StepAxis:
 
 
 def _rise(steps: ArrayLike, entries: Sequence[PrintedEntry]) -> bool:
-    """Tell whether numbers may be steps, and those of training entries rise."""
+    """Tell whether numbers are valid steps, and those of training entries rise."""
     numbers = np.asarray(steps, float)
     return bool((np.abs(numbers) < MAX_STEP).all() and (np.diff(numbers[[entry.is_trained for entry in entries]]) > 0).all())
 
 
 def _steps_of_epoch(entries: Sequence[PrintedEntry], total: int) -> float:
-    """Return how many steps an epoch has, by the training's bars or by its summary; 0 where neither tells."""
+    """Return the number of steps per epoch, from the training's bars or its summary; 0 where neither gives it."""
     shares = [entry.bars[total] / entry.epoch for entry in entries if entry.bars.get(total) and entry.epoch > 0]
     if shares:
         return float(np.median(shares))
@@ -171,7 +171,7 @@ def _losses(rows: StepLines) -> Sequence[float]:
 
 
 def _named(rows: StepLines, mapped: Mapping[str, str], axis: StepAxis) -> NamedLines:
-    """Give the columns the names of the catalogue."""
+    """Give the columns their catalogue names."""
     columns: dict[str, Numbers] = {}
     names = names_of_members(rows.columns, mapped, _losses(rows))
     for key, name in members_by_name(rows.columns, names):

@@ -1,10 +1,10 @@
-"""A JSON document that holds a history somewhere inside: `{"config": {...}, "history": [{"epoch": 1, "train_loss": 2.3}, ...]}`.
+"""A JSON document with a history inside: `{"config": {...}, "history": [{"epoch": 1, "train_loss": 2.3}, ...]}`.
 
-The history is a list of entries, a dictionary of entries by their numbers, or a dictionary of lists, one of which has the name of
-a loss; of several the longest counts. It is read as JSON lines or as lists of numbers are.
+The history is a list of entries, a dictionary of entries by number, or a dictionary of lists, one of which has the name of a
+loss; the longest of several is taken. It is read in the same way as JSON lines or lists of numbers.
 
-Lists whose names say nothing of a loss are read where the file is named after one, and they after their data, as `train` and
-`val`. In a file that is named a history, or after losses, others are refused with the option that takes one.
+Lists without the name of a loss are read if the file is named after losses and the lists after their data, such as `train` and
+`val`. In a file named as a history or after losses, other lists are refused with the option that selects one.
 """
 
 import json
@@ -23,18 +23,18 @@ from ckaudit.importers.tables.loss_file_names import loss_named_by_file, words_i
 NAME = "history in a JSON document"
 GENERIC = True
 MAX_BYTES = 2**26
-"""A document that is larger is no summary of a training, and parsing it to look takes seconds."""
+"""A larger document is not a summary of a training, and parsing it takes seconds."""
 
 MAX_DEPTH = 4
 MIN_ENTRIES = 2
 MIN_NUMBERS = 5
-"""Of a list whose name says nothing."""
+"""Minimum length of a list without a known name."""
 MAX_OFFERED = 3
 _LOSSES = ("train_loss_raw", "val_loss")
 
 
 def detects(source: Source) -> bool:
-    """Tell by a document in which a list of entries, or of numbers, has the name of a loss, or a file that is named a history."""
+    """Tell whether the document has a list named as a loss, or lists of numbers in a file that is named as a history."""
     if source.is_folder or not source.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or len(source.data) > MAX_BYTES:
         return False
     is_history = _is_named_a_history(source.path.name)
@@ -49,7 +49,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where there is none, or none of its members has a known name.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     document = _document(source)
     history = _history(document)
@@ -62,15 +62,15 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _is_named_a_history(name: str) -> bool:
-    """Tell whether a file's name says that it is a history of a training, or of losses."""
+    """Tell whether a file's name says that it holds a training history or losses."""
     return "history" in words_in_file_name(name) or loss_named_by_file(name) is not None
 
 
 def _named_by_file(lists: Mapping[str, list[Any]], source: Source) -> dict[str, str]:
-    """Return the lists that are losses by the file's name, by catalogue name: those named after their data, or the only one.
+    """Return the lists that are losses by the file's name, by catalogue name: those named after their data, or the only list.
 
     Raises:
-        UnreadableError: Where nothing tells which list is a loss.
+        UnreadableError: Where nothing says which list is a loss.
     """
     loss = loss_named_by_file(source.path.name)
     if loss is not None and (pair := train_and_val_columns(list(lists))):
@@ -85,18 +85,18 @@ def _named_by_file(lists: Mapping[str, list[Any]], source: Source) -> dict[str, 
 
 
 def _document(source: Source) -> Any:
-    """Return what a document holds; None where it cannot be read, or is one of ours."""
+    """Return the parsed document; None where it cannot be read, or is a document of ckaudit."""
     try:
         document = json.loads(source.document.decode("utf-8-sig", errors="replace"))
     except (ValueError, RecursionError, UnreadableError):
         return None
-    if isinstance(document, dict) and str(document.get("schema_version", "")).startswith("ck."):  # a report, or a checkpoint
+    if isinstance(document, dict) and str(document.get("schema_version", "")).startswith("ck."):  # a report or a checkpoint
         return None
     return document
 
 
 def _history(document: Any) -> list[Any] | dict[str, Any] | None:
-    """Return the longest history of a document, in the form of entries or of lists; None where there is none."""
+    """Return the longest history of a document, as entries or as lists; None where there is none."""
     return max(_histories(document), key=_length, default=None)
 
 
@@ -107,7 +107,7 @@ def _lists_of(document: Any) -> dict[str, list[Any]]:
 
 
 def _histories(document: Any) -> Iterator[list[Any] | dict[str, Any]]:
-    """Yield what may be a history, those further outside first."""
+    """Yield possible histories, outermost first."""
     waiting = deque([(document, 0)])
     while waiting:
         value, depth = waiting.popleft()

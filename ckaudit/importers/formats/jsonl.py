@@ -1,9 +1,9 @@
-"""JSON lines, or one JSON list, of whatever program: an object per entry, members under common names, nested or not.
+"""JSON lines, or one JSON list, from any program: one object per entry, members with common names, nested or not.
 
-A member that is null or missing was not recorded; NaN, bare or as a word, was recorded as NaN, unless it stands between the
-numbers of its series so often that it can only mean *nothing here*. A member of a member goes by both names joined by a
-slash, or by a dot where the user writes it so. Weights & Biases' history is one of these: `_step` counts its calls of log,
-so that a member which counts updates goes before it; `_timestamp` is Unix time.
+A member that is null or missing is not recorded. NaN, bare or as a word, is recorded as NaN, unless it occurs between the
+numbers of its series so often that it can only mean *no value*. The key of a nested member joins the names by slashes, or by dots
+if the user writes it so. The history of Weights & Biases has this form: `_step` counts its log calls, so a member that counts
+updates takes precedence; `_timestamp` is Unix time.
 """
 
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ _NAMES: Names = {EPOCH: Mapped(""), "_runtime": Mapped("")}
 
 
 def detects(source: Source) -> bool:
-    """Tell by the first lines: objects with a step and a series of a known name, or several with such a series."""
+    """Tell whether a first line has a step and a series with a known name, or several lines have such a series."""
     rows = objects(source.head)
     if not rows:
         return False
@@ -53,7 +53,7 @@ def detects(source: Source) -> bool:
 
 
 def objects(head: bytes) -> list[Object]:
-    """Return the first objects of a file of lines, or of a list of objects."""
+    """Return the first objects of a file of lines or of a list of objects."""
     start = head.lstrip()
     return sample(_as_lines(head)) if start.startswith(b"[") and start[1:].lstrip().startswith(b"{") else sample(head)
 
@@ -63,7 +63,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no member has a known name, or none holds a value.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     data = source.data
     if data.lstrip().startswith(b"["):
@@ -90,7 +90,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _imported(rows: JsonRows, mapped: MappedSeries, shown: str, *, asked: bool, name: str = "") -> Imported:
-    """Return one run; `asked` tells whether the user named the step."""
+    """Return one run; `asked` is whether the user named the step."""
     series = dict(mapped.series)
     drop_other_clock(series)
     axis = _steps(rows, series, mapped, asked=asked)
@@ -118,7 +118,7 @@ def _steps(rows: JsonRows, series: Mapping[str, Numbers], mapped: MappedSeries, 
 
 
 def _as_lines(data: bytes) -> bytes:
-    """Return a list of objects as lines, as much of it as is whole."""
+    """Return a list of objects as lines, up to the first incomplete object."""
     import json
 
     decoder, text = json.JSONDecoder(), data.decode("utf-8-sig", errors="replace")

@@ -1,13 +1,13 @@
-"""Kaldi's logs of nnet3, one after the other in one file or in their folder: objectives of iterations, and on held-out data.
+"""Kaldi's nnet3 logs, concatenated in one file or in their folder: objectives of training iterations, and on held-out data.
 
     nnet3-train ... "nnet3-am-copy --raw=true exp/tdnn/12.mdl -|" ...
     LOG (nnet3-train[5.5]:PrintTotalStats():...) Overall average objective function for 'output' is -1.2 over 5056 frames.
     LOG (nnet3-compute-prob[5.5]:...) Overall log-likelihood for 'output' is -1.3 per frame, over 4000 frames.
 
-The objective is a log-likelihood, of which more is better, so that the loss is its negative. An iteration of training begins with
-the model of its command: 12.mdl is that of iteration 13. A command that computes a probability judges a model, and does so on
-held-out data where its examples are called valid_diagnostic. Of the jobs of one iteration the mean over their frames is taken.
-In a folder, `train.12.1.log` and `compute_prob_valid.12.log` name the model of their iteration.
+The objective is a log-likelihood, where more is better, so the loss is its negative. A training iteration starts from the model
+in its command: 12.mdl starts iteration 13. A command that computes a probability evaluates a model, on held-out data if its
+examples are called valid_diagnostic. The loss of an iteration is the mean over the frames of its jobs. In a folder,
+`train.12.1.log` and `compute_prob_valid.12.log` name the model of their iteration.
 """
 
 import re
@@ -47,11 +47,11 @@ class _Objective(Struct, frozen=True):
     """One line with an objective.
 
     Attributes:
-        line: Its number.
-        step: The iteration, None where no command before it names a model.
-        name: What its loss is called.
+        line: Its line number.
+        step: The iteration; None where no command before the line names a model.
+        name: The catalogue name of its loss.
         loss: The negative of the objective.
-        frames: How many it is a mean over.
+        frames: The number of frames that the loss is a mean over.
     """
 
     line: int
@@ -62,7 +62,7 @@ class _Objective(Struct, frozen=True):
 
 
 def detects(source: Source) -> bool:
-    """Tell by the logs of the first iteration in a folder, or by several lines with an objective of training."""
+    """Tell whether a folder has the logs of the first iteration, or a text has several lines with a training objective."""
     if source.is_folder:
         return any(source.inside(name) is not None for name in _PLACES_OF_FILES)
     return (
@@ -76,7 +76,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where none is a number.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     if source.is_folder:
         source = source.with_data(b"".join(_files(source)))
@@ -97,7 +97,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _files(source: Source) -> Iterator[bytes]:
-    """Yield the objectives of each log in a folder, behind a command with the model that the log's name says."""
+    """Yield the objectives of each log in a folder, after a command with the model in the log's name."""
     for name, file in source.files(max_files=MAX_FILES):
         if (match := _FILE.fullmatch(name)) is not None:
             command = "train" if match[1] == "train" else f"compute-prob {_HELD_OUT}"
@@ -106,7 +106,7 @@ def _files(source: Source) -> Iterator[bytes]:
 
 
 def _means(objectives: Sequence[_Objective]) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """Yield a line, a step and its losses, each a mean over the frames of all jobs, in the order of steps."""
+    """Yield the line, the step and the losses of each step in order; each loss is the mean over the frames of all jobs."""
     by_step: dict[int, dict[str, list[_Objective]]] = {}
     for objective in objectives:
         by_step.setdefault(objective.step or 0, {}).setdefault(objective.name, []).append(objective)
@@ -118,7 +118,7 @@ def _means(objectives: Sequence[_Objective]) -> Iterator[tuple[int, int, dict[st
 
 
 def _lines(data: bytes) -> Iterator[_Objective]:
-    """Yield every objective of training, or of a model on data that is held out."""
+    """Yield all objectives of training, and of models on held-out data."""
     begun: int | None = None
     is_held_out = False
     for line_number, line in numbered_lines(data):

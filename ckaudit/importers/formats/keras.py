@@ -1,8 +1,8 @@
-"""Keras' `History.history` written as JSON: a list for each metric, one value per epoch.
+"""Keras' `History.history` written as JSON: a list per metric, with one value per epoch.
 
 Epochs are the axis: value N is the end of epoch N. `loss` is the mean over the epoch. Where the whole History was written,
-`params` tells how many updates an epoch took, and steps are updates. A table of columns that a data frame wrote as JSON, with
-its index as keys, has the same form; one with a list of steps says them itself. The CSV file of Keras' CSVLogger is a table.
+`params` gives the updates per epoch, and steps are updates. A data frame written as JSON, with its index as keys, has the same
+form; if it has a list of steps, that is the axis. The CSV file of Keras' CSVLogger is read as a table.
 """
 
 import re
@@ -34,7 +34,7 @@ _DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
 def detects(source: Source) -> bool:
-    """Tell by a document whose first member is a list of numbers, and one of whose members has a known name."""
+    """Tell whether the document's first member is a list of numbers, and a member has a known name."""
     head = source.head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if not head.startswith(b"{"):
         return False
@@ -49,8 +49,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     """Read the history.
 
     Raises:
-        UnreadableError: Where the file is cut off, or none of its lists has a known name or a value.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where the file is truncated, or none of its lists has a known name or a value.
+        UsageError: Where `columns` names something that does not exist.
     """
     document = _document(source)
     history = document.get("history")
@@ -83,7 +83,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _stride(count: int, longest: int) -> int:
-    """Return how many epochs lie between the values of a shorter list that was written every so many epochs; 1 where none fits.
+    """Return the number of epochs between the values of a shorter list; 1 where none fits.
 
     >>> _stride(10, 900), _stride(11, 900), _stride(98, 100)
     (90, 90, 1)
@@ -93,9 +93,9 @@ def _stride(count: int, longest: int) -> int:
 
 
 def _over_epochs(cells: list[Any], longest: int) -> list[Any]:
-    """Return the cells of a list at the epochs that they are of, shape (longest,), None at the others.
+    """Return the cells of a list at their epochs, shape (longest,), with None at other epochs.
 
-    The values of a list that is shorter by a whole number of times are of the end of so many epochs; one more is of the first.
+    Where the list is shorter by an integer factor, its values are at the ends of as many epochs; one more value is at the first.
     """
     stride = _stride(len(cells), longest) if cells else 1
     if stride == 1:
@@ -108,7 +108,7 @@ def _over_epochs(cells: list[Any], longest: int) -> list[Any]:
 
 
 def _notes_on_shorter(lengths: Mapping[str, int], longest: int) -> Iterator[str]:
-    """Yield a note on lists that are shorter than the longest, and on the epochs that their values were taken for."""
+    """Yield notes on lists that are shorter than the longest, and on the epochs that their values were assigned to."""
     strides = {key: _stride(count, longest) for key, count in lengths.items() if 0 < count < longest}
     if shorter := [key for key, stride in strides.items() if stride == 1]:
         yield f"shorter than others, taken from the first epoch on: {list_names(shorter)}"
@@ -117,7 +117,7 @@ def _notes_on_shorter(lengths: Mapping[str, int], longest: int) -> Iterator[str]
 
 
 def _param(document: Mapping[str, Any], name: str, *, below: int) -> int:
-    """Return a whole number among the parameters of the training, 0 where nobody says."""
+    """Return an integer from the training's parameters, 0 where it is missing or out of range."""
     params = document.get("params")
     value = params.get(name) if isinstance(params, dict) else None
     return value if isinstance(value, int) and 0 < value < below else 0

@@ -1,15 +1,17 @@
-"""Lines of keys and values: nanoGPT, modded-nanogpt, parameter-golf, and programs that print like them.
+"""Lines of keys and values: nanoGPT, modded-nanogpt, parameter-golf, and programs with similar output.
 
 A line names its step, `step:100/5100 val_loss:3.27 train_time:123ms` or `step 100: train loss 2.0, val loss 2.1`, and then
-values by name; text without a step, such as the source of the program before its log, is passed over. nanoGPT's `iter N`
-counts from 0, so it is step N + 1; its `step N` is after N updates, and the train loss beside a val loss there is an estimate
-over many batches with dropout off. Its mfu of -100 % means that none is known yet. In modded-nanogpt `train_time` is the time
-so far without evaluations, `step_avg` its mean, "nan" in the first ten steps. A step that goes back to the beginning is
-another run, one that goes back to anywhere else a resume. build-nanogpt writes `250 train 5.31`,
-`250 val 5.28` and `250 hella 0.25`, each on a line of its own; parameter-golf `500/20000 train_loss: 2.56`; many a first
-exercise `Cost after iteration 9: 0.54`; Marian `Up. 1000 : ... : Cost 6.45`; CLU's writer `logging_writer.py:48] [50] loss=6.3`;
-and verl `step:12 - actor/entropy:0.3 - critic/rewards/mean:0.6`, values by names of families, of which a policy's losses are
-left out; Keras-GAN `0 [D loss: 0.69, acc.: 56.25%] [G loss: 1.28]`.
+values by name. Text without a step, such as the program's source before its log, is ignored. A step that goes back to the
+beginning starts another run; one that goes back to any other step is a resume.
+
+nanoGPT's `iter N` counts from 0, so it is step N + 1. Its `step N` is after N updates, and the train loss beside a val loss is an
+estimate over many batches with dropout off. Its mfu of -100 % means that none is known yet. In modded-nanogpt `train_time` is the
+time so far without evaluations, and `step_avg` its mean per step, "nan" in the first ten steps.
+
+build-nanogpt writes `250 train 5.31`, `250 val 5.28` and `250 hella 0.25`, each on its own line; parameter-golf
+`500/20000 train_loss: 2.56`; many beginners' exercises `Cost after iteration 9: 0.54`; Marian `Up. 1000 : ... : Cost 6.45`; CLU's
+writer `logging_writer.py:48] [50] loss=6.3`; Keras-GAN `0 [D loss: 0.69, acc.: 56.25%] [G loss: 1.28]`; verl
+`step:12 - actor/entropy:0.3 - critic/rewards/mean:0.6`, with names grouped by slashes: policy losses in it are left out.
 """
 
 import re
@@ -67,9 +69,9 @@ _BARE = re.compile(r"(\d+) (train|val|hella) (\d+\.\d+)\s*\Z")
 _CLU = re.compile(r".{0,80}logging_writer\.py:\d{1,6}\] \[(\d{1,12})\] ")
 _IN_BRACKETS = re.compile(r"(\d{1,12}) \[(?=[A-Za-z]\w{0,8} loss: )")
 _OF_ALL = re.compile(r"(\d+)/(\d+) (?=(?:\w+[_ ])?loss ?[:=])")
-_SOURCE_AND_TARGET = re.compile(r"(?<![\w/])\d{1,9}/ {0,8}(\d{1,9}) tok/s")  # of OpenNMT: tokens read, and tokens trained on
-_HELD_OUT_MARK = "[valid]"  # before the text of a line, as Marian writes it
-_MAX_CHARACTERS_AHEAD = 100  # characters before which the step must stand
+_SOURCE_AND_TARGET = re.compile(r"(?<![\w/])\d{1,9}/ {0,8}(\d{1,9}) tok/s")  # in OpenNMT: tokens read, and tokens trained on
+_HELD_OUT_MARK = "[valid]"  # precedes the text of a line in Marian's logs
+_MAX_CHARACTERS_AHEAD = 100  # the step must begin within so many characters
 _FACTS = (
     ("parameters", re.compile(r"(?:model_params|num_params|n_params):\s?(\d+)\s*\Z")),
     ("seed", re.compile(r"seed:\s?(\d+)\s*\Z")),
@@ -102,7 +104,7 @@ _COUNTS = ("parameters", "seed", "world_size", "sequence_length", "vocabulary")
 
 
 def detects(source: Source) -> bool:
-    """Tell by a line that names a step and a value that is known."""
+    """Tell whether a line names a step and a known value."""
     return holds_line(source, _MARKS, _known_cells)
 
 
@@ -111,7 +113,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no step has a value.
-        UsageError: Where `columns` names what no line holds.
+        UsageError: Where `columns` names a key that no line holds.
     """
     cells = _cells if columns else _known_cells
     chosen = set(columns.values())
@@ -122,7 +124,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _known_cells(line: str, start: int) -> list[Cell] | None:
-    """Return the values of a line with a step and a value whose name is known, the time so far, or losses that are opposed."""
+    """Return the values of a line that has a step, and a known value, the time so far or adversarial losses; else None."""
     cells = _cells(line, start)
     if not cells or any(name_of(cell.key) or cell.key in CLOCKS for cell in cells):
         return cells
@@ -149,7 +151,7 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         return None
     seen = {cell.key for cell in cells}
     if match[0].lower().startswith("up."):
-        seen |= {"time", "time [s]"}  # of all updates since the line before
+        seen |= {"time", "time [s]"}  # the time of all updates since the previous line
     cells += _pairs(line, match.end(), seen, is_held_out=_HELD_OUT_MARK in line[:start])
     if len(cells) == 1:  # TensorFlow's estimators write `loss = 2.5, step = 100 (1.2 sec)`
         before = (pair for pair in PAIR.finditer(line, start, match.start()) if name_of(pair[1].lower()))
@@ -158,7 +160,7 @@ def _cells(line: str, start: int) -> list[Cell] | None:
 
 
 def _pairs(line: str, begin: int, seen: set[str], *, is_held_out: bool) -> Iterator[Cell]:
-    """Yield the values of a line behind its step, but for the keys that were seen."""
+    """Yield the values of a line after its step, except for the keys that were seen."""
     for pair in PAIR.finditer(line, begin):
         name = pair[1].lower()
         if is_held_out and name_of(name) == "train_loss_raw":
@@ -178,7 +180,7 @@ def _facts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _manifest(manifest: Manifest, facts: Sequence[RunFact], run: TextRun) -> list[str]:
-    """Fill in size and plan, and say how the run ended."""
+    """Set sizes and planned steps in the manifest, and return notes on how the run ended."""
     values = {fact.key: fact.value.replace(",", "") for fact in facts}
     for key in _COUNTS:
         if (count := count_of(values.get(key, ""))) is not None:
@@ -197,14 +199,14 @@ def _manifest(manifest: Manifest, facts: Sequence[RunFact], run: TextRun) -> lis
     return notes
 
 
-# Meaning of the keys: units, and the step from which a program counts.
+# Meaning of the keys: their units, and the step that a program counts from.
 def is_derived(key: str) -> bool:
     """Tell whether a key only repeats others in another form."""
     return key.startswith(("step_avg", "train_time"))
 
 
 def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]) -> NamedLines:
-    """Give the columns their names and units, and convert steps to finished updates."""
+    """Give the columns catalogue names and units, and convert steps to finished updates."""
     averaged = average_sides(rows.columns)
     raw = averaged.columns
     columns: Columns = {}
@@ -238,7 +240,7 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
 
 
 def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
-    """Return a column in the catalogue's unit, None where its unit is of another quantity."""
+    """Return a column in the catalogue's unit, or None where its unit belongs to another quantity."""
     match = UNIT.fullmatch(key)
     unit = (match[2] or "").lower() if match else ""
     if name == "step_time":
@@ -253,7 +255,7 @@ def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
 
 
 def _estimates(columns: Columns, raw: Columns, mapped: Mapping[str, str]) -> list[str]:
-    """Tell the loss of an update from a train loss that an evaluation estimated, and keep only the first if both are there."""
+    """Separate the loss of an update from the train loss that an evaluation estimates; keep only the former if both exist."""
     key = next((key for key in ("train loss",) if key in raw and key not in mapped), None)
     if key is None or "val_loss" not in columns:
         return []
@@ -273,7 +275,7 @@ def _estimates(columns: Columns, raw: Columns, mapped: Mapping[str, str]) -> lis
 
 
 def _durations(columns: Columns, rows: StepLines) -> list[str]:
-    """Compute the duration of a step from the time so far: the mean over the steps since the line before."""
+    """Compute the duration of a step from the time so far: the mean over the steps since the previous line."""
     if "step_time" in columns:
         return []
     clocks = {key: factor for key, factor in CLOCKS.items() if key in rows.columns}
@@ -295,7 +297,7 @@ def _durations(columns: Columns, rows: StepLines) -> list[str]:
 
 
 def _tokens(columns: Columns, rows: StepLines, facts: Sequence[RunFact]) -> list[str]:
-    """Write the tokens of an update to each line, where the program logs how many there are."""
+    """Set the tokens per update, and the tokens per second that follow, at each line where the program logs one such number."""
     sizes = set(counts_of(fact.value for fact in facts if fact.key == "tokens_per_update"))
     if len(sizes) != 1 or "tokens_per_update" in columns:
         return []
@@ -308,7 +310,7 @@ def _tokens(columns: Columns, rows: StepLines, facts: Sequence[RunFact]) -> list
 
 
 def _steps(rows: StepLines, columns: Columns) -> tuple[np.ndarray, list[str]]:
-    """Return update attempts finished: a loss that is printed as that of step 0 is the loss of the first update."""
+    """Return finished update attempts: a loss printed for step 0 is the loss of the first update."""
     loss = columns.get("train_loss_raw")
     if loss is None:
         return rows.steps, []

@@ -1,9 +1,9 @@
-"""Lightning's `metrics.csv`, by its CSVLogger: sparse rows of `epoch`, `step` and whatever a module logged.
+"""`metrics.csv` from Lightning's CSVLogger: sparse rows of `epoch`, `step` and the values that a module logged.
 
-`step` counts the batches that made an update from 0, so that step 49 is update 50; the rows of a validation and of the end of
-an epoch carry the step of the update before them. `NAME_step` is one batch, `NAME_epoch` the mean of an epoch. An empty cell
-was not recorded, the word nan was recorded as NaN. A folder, as `version_3`, holds the table and `hparams.yaml`; the folder of
-all versions, as `lightning_logs`, a run for each.
+`step` counts the batches that made an update from 0, so step 49 is update 50. Rows of a validation or the end of an epoch have
+the step of the preceding update. `NAME_step` is the value of one batch, `NAME_epoch` the mean of an epoch. An empty cell is not
+recorded; the word nan is recorded as NaN. A folder such as `version_3` holds the table and `hparams.yaml`; a folder of all
+versions, such as `lightning_logs`, holds one run per version.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,14 +31,14 @@ _HALVES = ("_step", "_epoch")
 
 
 def detects(source: Source) -> bool:
-    """Tell a table by both `epoch` and `step` beside sparse columns, or one logged by step and by epoch, and steps from 0."""
+    """Tell whether a table has `epoch`, `step` counted from 0, and columns that are sparse or logged by step and by epoch."""
     if source.is_folder:
         return next(_versions(source), None) is not None
     return _is_table(source.head)
 
 
 def _versions(source: Source) -> Iterator[tuple[str, Source]]:
-    """Yield each version's folder with its table: the folder itself, or those right inside it, in the order of their numbers."""
+    """Yield name and folder of each version with a table: the folder itself, or its subfolders in the order of their numbers."""
     inside = sorted(source.folders(), key=lambda folder: (len(folder.path.name), folder.path.name))
     for folder in (source, *inside[:MAX_VERSIONS]):
         file = folder.inside(_TABLE)
@@ -59,11 +59,11 @@ def _is_table(head: bytes) -> bool:
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the table, or that of each version; columns are recognised as those of any table are.
+    """Read the table, or the table of each version; columns are recognised as in any table.
 
     Raises:
         UnreadableError: Where nothing was logged.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     if not source.is_folder:
         return [_run(source, columns, "")]
@@ -87,13 +87,13 @@ def _run(source: Source, columns: Mapping[str, str], name: str) -> Imported:
 
 
 def _is_sparse(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether rows hold different columns, as those of training and of validation do."""
+    """Tell whether rows hold different columns, as training and validation rows do."""
     patterns = {tuple(not cell for name, cell in zip(header, row, strict=True) if name not in _OWN) for row in rows}
     return len(patterns) > 1 and all(any(row) for row in rows)
 
 
 def _counts_from_zero(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Tell whether the first steps can be those of updates counted from 0: 0, or one before a multiple of their distance."""
+    """Tell whether updates count from 0: the first step is 0, or most steps are one less than a multiple of their interval."""
     cells = [number(row[list(header).index("step")]) for row in rows]
     steps = np.unique([int(cell) for cell in cells if cell is not None and 0 <= cell < 2**53 and cell == int(cell)])
     if len(steps) < 2 or steps[0] == 0:

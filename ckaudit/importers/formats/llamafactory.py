@@ -1,8 +1,8 @@
-"""LLaMA-Factory's `trainer_log.jsonl`: what the Trainer logged, one object per call of its log.
+"""LLaMA-Factory's `trainer_log.jsonl`: the Trainer's log, one object per log call.
 
-`current_steps` counts optimizer updates, `loss` is the mean over the updates since the entry before. Members without a value
-are left out by the writer. `throughput` is the mean over the whole training so far, of tokens that are 0 where the Trainer
-was not told to count them; times are whole seconds since the start.
+`current_steps` counts optimizer updates; `loss` is the mean over the updates since the previous entry. The writer omits members
+without a value. `throughput` is the mean over the whole training so far; its tokens are 0 unless the Trainer was told to count
+them. Times are whole seconds since the start.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _LAST = (
 
 
 def detects(source: Source) -> bool:
-    """Tell by the members that the trainer's progress is written with."""
+    """Tell whether a line has the members of the trainer's progress."""
     return any({"current_steps", "total_steps"} <= row.keys() for row in sample(source.head))
 
 
@@ -42,7 +42,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where nothing was logged.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     wanted = is_wanted(columns, _NAMES)
     rows = read_rows(source.data, source.shown, lambda key: key == "total_steps" or wanted(key))

@@ -1,10 +1,10 @@
 """llm.c: `main.log`, and the lines that its programs print.
 
-In main.log `s:N trl:... lr:... norm:...` tells of the update that follows N finished ones, so it is step N + 1; `s:N tel:` is the
-validation loss and `s:N eval:` the share of HellaSwag's questions answered right, both after N updates. The file is emptied
-by a new run and continued by a resumed one, whose steps go back to its checkpoint. The printed `step N/M | loss ...` counts
-from 1, and `val loss` belongs to the steps printed before it. The gradient norm is taken before clipping. Earlier programs
-print no learning rate and no norm.
+In main.log `s:N trl:... lr:... norm:...` belongs to the update after N finished ones, so it is step N + 1. `s:N tel:` is the
+validation loss and `s:N eval:` the share of correct HellaSwag answers, both after N updates. A new run truncates the file; a
+resumed run appends to it, and its steps go back to its checkpoint. The printed `step N/M | loss ...` counts from 1, and
+`val loss` belongs to the steps printed before it. The gradient norm is taken before clipping. Earlier programs print neither
+learning rate nor norm.
 """
 
 import re
@@ -42,7 +42,7 @@ _HELPERS = frozenset({"zloss", "znorm"})
 
 
 def detects(source: Source) -> bool:
-    """Tell by a line of either kind."""
+    """Tell whether a line has either form."""
     return holds_line(source, (b" trl:", b" tel:", b" tok/s"), _cells)
 
 
@@ -51,7 +51,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no step has a value.
-        UsageError: Where `columns` names what no line holds.
+        UsageError: Where `columns` names a key that no line holds.
     """
     chosen = {*_NAMES, *_SCALED, "step", "total", *columns.values()}
     needles = ("val loss ", "| num_parameters", "| max_sequence_length")
@@ -77,11 +77,11 @@ def _facts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
-    """Give the columns their names and units, and convert steps to finished updates."""
+    """Give the columns catalogue names and units, and convert steps to finished updates."""
     raw = rows.columns
     columns = {name: raw[key] for key, name in _NAMES.items() if key in raw and name not in mapped.values()}
     columns |= {name: raw[key].times(factor) for key, (name, factor) in _SCALED.items() if key in raw}
-    if "mfu" in columns:  # -100 % is what it prints of a device whose peak it does not know
+    if "mfu" in columns:  # llm.c prints -100 % for a device with an unknown peak
         columns["mfu"] = columns["mfu"].only(~(columns["mfu"].values < 0))
     columns |= {name: raw[key] for key, name in mapped.items()}
     if "total" in raw:
@@ -95,12 +95,12 @@ def _meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -
 
 
 def _printed(raw: Mapping[str, Numbers]) -> np.ndarray:
-    """Tell the printed lines from those of main.log; only they tell how many steps are planned."""
+    """Return a mask of the printed lines; only they, not those of main.log, give the number of planned steps."""
     return raw["total"].recorded if "total" in raw else np.zeros(len(raw["trl"].recorded), bool)
 
 
 def _manifest(manifest: Manifest, facts: Sequence[RunFact], run: TextRun) -> list[str]:
-    """Fill in the plan, and write printed evaluations to the steps before them."""
+    """Set sizes and planned steps in the manifest, and assign printed evaluations to the steps before them."""
     counts = {fact.key: count_of(fact.value) for fact in facts if fact.key in ("num_parameters", "max_sequence_length")}
     if (parameters := counts.get("num_parameters")) is not None:
         manifest.parameters = parameters
@@ -125,5 +125,5 @@ def _take_evaluations(rows: StepLines, facts: Sequence[RunFact]) -> None:
     column = rows.columns.setdefault("val_loss", blank)
     for fact in facts:
         at = int(np.searchsorted(rows.origin.lines, fact.line)) - 1
-        if (value := number(fact.value)) is not None:  # of a torn line it may be none
+        if (value := number(fact.value)) is not None:  # a truncated line may hold no number
             column.values[at], column.recorded[at] = value, True

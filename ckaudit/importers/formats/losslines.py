@@ -1,7 +1,7 @@
-"""Lines of losses that name neither a step nor an epoch, `Training Loss: 0.1345`: they are numbered as they stand.
+"""Lines of losses that name neither a step nor an epoch, `Training Loss: 0.1345`: they are numbered in order.
 
-A count beside each loss is the step where it only rises, as in MMEngine's `Iter(train) [  50/40000]  loss: 1.73` and Tacotron 2's
-`Train loss 50 1.73`. What lines tell of a validation between two of them holds at the one before.
+A count beside each loss is the step if it always rises, as in MMEngine's `Iter(train) [  50/40000]  loss: 1.73` and Tacotron 2's
+`Train loss 50 1.73`. Validation values between two such lines belong to the first of them.
 """
 
 import re
@@ -26,7 +26,7 @@ _NUMBERED = (
     "no line names a step: lines with a training loss were numbered from 1; how many updates lie between them is not known"
 )
 MIN_LINES = 5
-"""Lines with a training loss that make a log: a report of results has fewer."""
+"""Minimum number of lines with a training loss in a log; a report of results has fewer."""
 
 HEAD_BYTES = 2**21
 _COUNT_OF_ALL = re.compile(r"\[ {0,12}(\d{1,12})/ {0,12}\d{1,12}\]")
@@ -36,7 +36,7 @@ Numbered = tuple[int, int, dict[str, float]]
 
 
 def detects(source: Source) -> bool:
-    """Tell by several lines with a training loss; whatever names a step belongs to a format that is asked before."""
+    """Tell whether several lines have a training loss; formats whose lines name a step are tried earlier."""
     if not is_text(source) or b"oss" not in source.data[:HEAD_BYTES]:
         return False
     return sum(has_training_loss(values) for _, _, values in _lines(source.data[:HEAD_BYTES], array("q"))) >= MIN_LINES
@@ -47,7 +47,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no line has a value.
-        UsageError: Where `columns` names what no line holds.
+        UsageError: Where `columns` names a key that no line holds.
     """
     counts = array("q")
     rows = step_lines(_lines(source.data, counts))
@@ -63,11 +63,11 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _lines(data: bytes, counts: "array[int]") -> Iterator[Numbered]:
-    """Yield the number, the place among the training losses, and the values of each line with a name that is known.
+    """Yield the line number, the index among the training losses, and the values of each line with a known name.
 
     Args:
         data: The file.
-        counts: Takes the count beside each training loss, -1 where there is none.
+        counts: Gets the count beside each training loss, -1 where there is none.
     """
     for line_number, line in numbered_lines(data):
         if len(line) > MAX_LINE or not ("oss" in line or _MMENGINE_EVALUATION in line):
@@ -83,7 +83,7 @@ def _lines(data: bytes, counts: "array[int]") -> Iterator[Numbered]:
 
 
 def _steps(counts: Ints) -> tuple[Ints, str]:
-    """Return the step of each training loss, and how it was had: by the counts beside them, where all have one and all rise."""
+    """Return the step of each training loss, and a note on it: the counts beside the losses if all have one and they rise."""
     if not len(counts) or counts[0] < 0 or (np.diff(counts) <= 0).any():
         return np.arange(1, len(counts) + 1), _NUMBERED
     if counts[0] == 0:

@@ -1,11 +1,11 @@
-"""Megatron-LM, Megatron-DeepSpeed, GPT-NeoX and DeepSpeed: the text they print.
+"""Console text of Megatron-LM, Megatron-DeepSpeed, GPT-NeoX and DeepSpeed.
 
-A line `iteration N/ M | key: value | ...` tells of update attempt N, skipped ones counted; losses are means over the attempts
-since the line before that were not skipped. Only a mean above zero is printed: no loss in a line means that all attempts
-were skipped, or that the mean was NaN. The gradient norm is taken before clipping; after a skipped attempt Megatron-DeepSpeed
-prints the old one again, and 0.000 all along means that none was computed. Durations are in ms or s. `validation loss at
+A line `iteration N/ M | key: value | ...` reports update attempt N, including skipped ones. Losses are means over the attempts
+since the previous line that were not skipped. Only a mean above zero is printed: without a loss, all attempts of the line were
+skipped, or the mean was NaN. The gradient norm is taken before clipping. After a skipped attempt Megatron-DeepSpeed prints the
+previous norm again; 0.000 throughout means that none was computed. Durations are in ms or s. `validation loss at
 iteration N` is the mean over the evaluation. DeepSpeed's own `step=N, skipped=K, lr=[...]` counts skipped updates since the
-start. The last rank prints, under whatever prefix its launcher adds.
+start. The last rank prints, with any prefix that its launcher adds.
 """
 
 import re
@@ -71,7 +71,7 @@ _TAKEN = frozenset({*_PLAIN, *_SECONDS, *_TRAIN_LOSSES, *_VALIDATION_LOSSES, *_U
 
 
 def detects(source: Source) -> bool:
-    """Tell by a line of an iteration, wherever it stands: hundreds of arguments may be printed before."""
+    """Tell whether any line reports an iteration; hundreds of arguments may be printed before the first one."""
     marks = (
         b"elapsed time per iteration (",
         b"lm loss",
@@ -84,11 +84,11 @@ def detects(source: Source) -> bool:
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read what Megatron or DeepSpeed printed.
+    """Read the output of Megatron or DeepSpeed.
 
     Raises:
         UnreadableError: Where no iteration has a value.
-        UsageError: Where `columns` names what no line holds.
+        UsageError: Where `columns` names a key that no line holds.
     """
     needles = ("checkpoint", "datetime", "padded vocab", "world size", "end of training", "test set", " ... ", "....", "OVERFLOW")
     chosen = set(columns.values())
@@ -98,7 +98,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _cells(line: str, start: int) -> list[Cell] | None:
-    """Return the values of a line of an iteration, an evaluation, or DeepSpeed's own."""
+    """Return the values of a line of an iteration or an evaluation, or of DeepSpeed's own line."""
     if match := _ITERATION.search(line, start):
         before = [*_pairs(line, start, match.start())]
         cells = [Cell("step", *match.span(1)), Cell("total", *match.span(2)), *_pairs(line, match.end(), len(line))]
@@ -123,7 +123,7 @@ def _others(line: str, start: int) -> Iterator[Cell]:
 
 
 def _pairs(line: str, start: int, end: int) -> Iterator[Cell]:
-    """Yield the first key with a number of each field between bars, unless a field before it has the same key."""
+    """Yield the first key with a number in each field between bars, unless an earlier field has the same key."""
     seen = set()
     while start < end:
         bar = line.find("|", start, end)
@@ -144,7 +144,7 @@ def _pair(line: str, start: int, stop: int) -> Cell | None:
 
 
 def _facts(text: str) -> Iterator[tuple[str, str]]:
-    """Yield what a line tells of the run as a whole; Megatron prints arguments with dots between name and value."""
+    """Yield the facts in a line about the whole run; Megatron prints arguments with dots between name and value."""
     for key, pattern in _FACTS:
         if match := pattern.search(text):
             yield key, match[1]
@@ -155,7 +155,7 @@ def _facts(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _manifest(manifest: Manifest, facts: Sequence[RunFact], run: TextRun) -> list[str]:
-    """Fill in plan, size and arguments."""
+    """Set planned steps, sizes and arguments in the manifest, and return notes."""
     notes = []
     rows = run.parts[-1].rows
     arguments = {fact.key.removeprefix("argument "): fact.value for fact in facts if fact.key.startswith("argument ")}
@@ -188,7 +188,7 @@ def _manifest(manifest: Manifest, facts: Sequence[RunFact], run: TextRun) -> lis
 
 
 def _last(column: Numbers | None) -> int:
-    """Return the last value of a column, 0 where there is none."""
+    """Return the last value of a column, or 0 where it has none."""
     return int(column.values[column.recorded][-1]) if column is not None and column.recorded.any() else 0
 
 
@@ -201,21 +201,21 @@ def _positive(text: str) -> float | None:
 
 
 def _take_final(facts: Sequence[RunFact], run: TextRun) -> list[str]:
-    """Write the evaluation at the end of training to the last step."""
+    """Assign the evaluation at the end of training to the last step, and return a note on it."""
     final = [fact.value for fact in facts if fact.key == "final"]
     rows = run.parts[-1].rows
     blank = unrecorded_column(len(rows.steps))
     column = rows.columns.setdefault("val_loss", blank)
-    value = number(final[-1]) if final else None  # of a torn line it may be none
+    value = number(final[-1]) if final else None  # a truncated line may hold no number
     if value is None or column.recorded[-1]:
         return []
     column.values[-1], column.recorded[-1] = value, True
     return [f"the evaluation at the end of training was taken as that of step {int(rows.steps[-1]):,}"]
 
 
-# Meaning of the keys: catalogue names, units, and what a missing loss says.
+# Meaning of the keys: catalogue names, units, and what a missing loss means.
 def is_wanted(key: str) -> bool:
-    """Tell whether a key is, or helps to compute, a metric of the catalogue."""
+    """Tell whether a key is a metric of the catalogue, or helps to compute one."""
     return key in _TAKEN or catalogue_name(key) == "train_loss_raw"
 
 
@@ -225,7 +225,7 @@ def is_derived(key: str) -> bool:
 
 
 def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]) -> NamedLines:
-    """Give the columns their names."""
+    """Give the columns their catalogue names."""
     raw = rows.columns
     names = {key: name for key, name in _PLAIN.items() if key in raw and name not in mapped.values()} | dict(mapped)
     columns = {name: raw[key] for key, name in names.items()}
@@ -246,13 +246,13 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
 
 
 def _first(raw: Columns, keys: Sequence[str]) -> str:
-    """Return the first of the keys that is there, else for training losses one with a common name of a loss."""
+    """Return the first of the keys that is present, else for training losses a key with a common name of a loss."""
     known = next((key for key in keys if key in raw), "")
     return known or next((key for key in raw if catalogue_name(key) == "train_loss_raw" and keys is _TRAIN_LOSSES), "")
 
 
 def _counted(columns: Columns, raw: Columns, facts: Sequence[RunFact]) -> list[str]:
-    """Compute counts of tokens, where samples are counted and the length of a sequence is known."""
+    """Compute token counts where samples are counted and the sequence length is known."""
     if "total" in raw:
         columns[".planned"] = raw["total"]
     samples, batch = raw.get("consumed samples"), raw.get("global batch size")
@@ -273,7 +273,7 @@ def _counted(columns: Columns, raw: Columns, facts: Sequence[RunFact]) -> list[s
 
 
 def _length(raw: Columns, facts: Sequence[RunFact]) -> int:
-    """Return the tokens of a sequence: tokens per consumed sample where they are constant, else the argument; 0: unknown."""
+    """Return the tokens per sequence: tokens per consumed sample if constant, else the argument; 0: unknown."""
     samples, tokens = raw.get("consumed samples"), raw.get("consumed tokens")
     if samples is not None and tokens is not None:
         known = samples.recorded & tokens.recorded & (samples.values > 0) & np.isfinite(tokens.values)
@@ -284,7 +284,7 @@ def _length(raw: Columns, facts: Sequence[RunFact]) -> int:
 
 
 def _deepspeed(columns: Columns, raw: Columns) -> list[str]:
-    """Add what DeepSpeed's own lines hold: the learning rate, and updates skipped since the line before."""
+    """Add the values of DeepSpeed's own lines: the learning rate, and the updates skipped since the previous line."""
     if "lr" in raw:
         own = columns.get("learning_rate")
         columns["learning_rate"] = raw["lr"] if own is None else fill_missing(own, raw["lr"])
@@ -303,17 +303,17 @@ def _deepspeed(columns: Columns, raw: Columns) -> list[str]:
 
 
 def _per_attempt(counts: Numbers, steps: NDArray[np.int64]) -> Numbers:
-    """Return how many updates of an attempt were skipped, 0 to 1, where each line counts those since the line before."""
+    """Return the share of skipped updates per attempt, 0 to 1, from counts since the previous line."""
     lines = np.flatnonzero(counts.recorded)
     attempts = np.diff(steps[lines])
-    usual = np.median(attempts) if len(attempts) else 1  # the first line of a restart follows no other
+    usual = np.median(attempts) if len(attempts) else 1  # the first line after a restart has no previous line
     values = counts.values.copy()
     values[lines] /= np.maximum(1, np.concatenate([[usual], attempts]))[: len(lines)]
     return Numbers(np.minimum(values, 1.0), counts.recorded)
 
 
 def _scales(columns: Columns, rows: StepLines, facts: Sequence[RunFact]) -> list[str]:
-    """Take the loss scale that lines of overflows state, at the line of a step behind them, where no line of a step has it."""
+    """Take the loss scale from overflow lines, at the next line with a step, if no line with a step has it."""
     scales = [(fact.line, value) for fact in facts if fact.key == "scale" and (value := number(fact.value)) is not None]
     if not scales or "loss_scale" in columns or not len(rows.steps):
         return []
@@ -327,7 +327,7 @@ def _scales(columns: Columns, rows: StepLines, facts: Sequence[RunFact]) -> list
 
 
 def _without_loss(columns: Columns, raw: Columns, key: str) -> list[str]:
-    """Tell lines whose loss was NaN from lines of skipped updates; neither prints a loss."""
+    """Separate lines with a NaN loss from lines of skipped updates; neither prints a loss."""
     trained = raw["learning rate"].recorded if "learning rate" in raw else None
     loss = columns.get("train_loss_raw")
     if trained is None or loss is None or not (absent := trained & ~loss.recorded).any():
@@ -356,7 +356,7 @@ def _without_loss(columns: Columns, raw: Columns, key: str) -> list[str]:
 
 
 def _fell(scale: Numbers | None, trained: Mask) -> Mask:
-    """Return the lines whose loss scale is below that of the training line before."""
+    """Return a mask of the lines whose loss scale is below that of the previous training line."""
     fell = np.zeros(len(trained), bool)
     if scale is not None:
         at = np.flatnonzero(trained & scale.recorded)
@@ -365,7 +365,7 @@ def _fell(scale: Numbers | None, trained: Mask) -> Mask:
 
 
 def _forget_repeated_norm(columns: Columns, skipped: Mask, trained: Mask) -> int:
-    """Mark norms of skipped updates that equal the norm before as not recorded, and return how many there were."""
+    """Mark gradient norms of skipped updates that equal the previous norm as not recorded, and return their number."""
     norm = columns.get("grad_global_norm")
     if norm is None:
         return 0

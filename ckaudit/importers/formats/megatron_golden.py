@@ -1,8 +1,8 @@
-"""Megatron-LM's golden values: one JSON object, for each metric `start_step`, `step_interval` and `values` by step.
+"""Megatron-LM's golden values: one JSON object with `start_step`, `step_interval` and `values` by step for each metric.
 
-Values were taken out of TensorBoard every so many iterations, which count finished updates; a step that never ran, or at
-which this metric was not logged, is the text "nan": not recorded. A NaN that was logged is a bare NaN. Older files list the
-values: the first is that of iteration `start_step` + 1. `iteration-time` is in seconds.
+Values were taken from TensorBoard at a fixed interval of iterations, which count finished updates. The text "nan" marks a step
+that never ran or did not log the metric; it is not recorded. A logged NaN is a bare NaN. Older files list the values: the first
+belongs to iteration `start_step` + 1. `iteration-time` is in seconds.
 """
 
 import re
@@ -51,16 +51,16 @@ _DECODER = msgspec.json.Decoder(dict[str, _Metric])
 
 
 def detects(source: Source) -> bool:
-    """Tell by the first metric's members."""
+    """Tell whether the first metric has the members of golden values."""
     return _MARK.match(source.head.removeprefix(b"\xef\xbb\xbf")) is not None
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the values of every metric.
+    """Read the values of all metrics.
 
     Raises:
-        UnreadableError: Where the file is cut off, or holds no value.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where the file is truncated, or holds no value.
+        UsageError: Where `columns` names something that does not exist.
     """
     metrics = _metrics(source)
     names = list(metrics)
@@ -88,7 +88,7 @@ def _metrics(source: Source) -> dict[str, _Metric]:
 
 
 def _series(metric: _Metric) -> tuple[NDArray[np.int64], Numbers]:
-    """Return the steps of a metric and its values, those that never ran not recorded."""
+    """Return the steps and the values of a metric; values of steps that never ran are not recorded."""
     cells = _cells(metric)
     if isinstance(metric.values, list):
         steps = metric.start_step + 1 + np.arange(len(cells)) * metric.step_interval
@@ -98,7 +98,7 @@ def _series(metric: _Metric) -> tuple[NDArray[np.int64], Numbers]:
             steps = np.array(list(map(int, texts)), np.int64)
         except (ValueError, OverflowError):
             steps = steps_from(numbers(texts))
-        steps = np.where(steps < 0, NO_STEP, steps)  # texts that are no steps too
+        steps = np.where(steps < 0, NO_STEP, steps)  # also covers texts that are not steps
     return steps, numbers([None if cell == _NEVER_RUN else cell for cell in cells] if _NEVER_RUN in cells else cells)
 
 

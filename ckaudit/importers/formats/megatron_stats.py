@@ -1,9 +1,9 @@
-"""Megatron-LM training statistics: sums over the values of each tensor, a JSON line per iteration and kind.
+"""Megatron-LM training statistics: sums over the values of each tensor, with a JSON line per iteration and kind.
 
 `training_stats/<kind>/rank<n>.jsonl` holds {"iter": 10, "stat": "grad_raw_moments_by_param", "values": {tensor: {"count": n,
-"sum_1": s, "sum_2": s, ...}}}, reduced over ranks: each rank writes the tensors it owns. Norms, means and deviations follow
-exactly. `tokens_per_expert/rank<n>.jsonl` holds the tokens of a rank's own experts at each micro-batch. `iter` counts
-finished iterations. Gradients of activations have no place in a checkpoint.
+"sum_1": s, "sum_2": s, ...}}}, reduced over ranks: each rank writes the tensors that it owns. Norms, means and standard
+deviations follow exactly. `tokens_per_expert/rank<n>.jsonl` holds the tokens of a rank's own experts at each micro-batch. `iter`
+counts finished iterations. A checkpoint has no field for gradients of activations.
 """
 
 import json
@@ -40,14 +40,14 @@ _OUTPUT = "/output0"
 
 
 def detects(source: Source) -> bool:
-    """Tell a file by its first line, a folder by those in it."""
+    """Tell whether a file's first line is a statistic, or a folder holds such files by name."""
     if source.is_folder:
         return any(True for _ in _files(source))
     return _LINE.match(source.head) is not None and (b"_raw_moments" in source.head or b'"tpe"' in source.head)
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read a file, or all of a folder of statistics as one run; `columns` may name nothing.
+    """Read a file, or all files of a folder as one run; `columns` must be empty.
 
     Raises:
         UnreadableError: Where no line holds a statistic.
@@ -81,7 +81,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _notes_on_content(torn: int, left: list[str], *, of_experts: bool) -> Iterator[str]:
-    """Yield what was left out of the files, and what they do not hold."""
+    """Yield notes on what was left out of the files and on what they do not hold."""
     if torn:
         yield f"{torn:,} lines are no JSON, such as one that was cut off, and were left out"
     if left:
@@ -92,7 +92,7 @@ def _notes_on_content(torn: int, left: list[str], *, of_experts: bool) -> Iterat
 
 
 def _files(source: Source) -> Iterator[Source]:
-    """Yield the files of a folder, by kind and rank, or the one that was named."""
+    """Yield the files of a folder by kind and rank, or the source if it is a file."""
     if not source.is_folder:
         yield source
         return
@@ -112,7 +112,7 @@ class _Sums(Struct, gc=False):
 
 
 class _Line(Struct, gc=False):
-    """A line as Megatron writes it; what else stands there is passed over."""
+    """A line as Megatron writes it; other members are ignored."""
 
     iter: int
     stat: str
@@ -120,7 +120,7 @@ class _Line(Struct, gc=False):
 
 
 class TensorSums:
-    """Sums of all tensors of one section, a row each."""
+    """Sums of all tensors of one section, one row per step and tensor."""
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -128,13 +128,13 @@ class TensorSums:
         self.sums = array("d")  # count, sum and sum of squares in turn
 
     def add(self, step: int, name: str, count: float, total: float, squares: float) -> None:
-        """Take the sums of one tensor."""
+        """Add the sums of one tensor."""
         self.steps.append(step)
         self.owners.append(self.names.setdefault(name, len(self.names)))
         self.sums.extend((count, total, squares))
 
     def hand(self, layers: LayerStatistics, section: str) -> None:
-        """Hand on what follows from the sums: norm, mean, population deviation and size; of activations the root mean square."""
+        """Pass on mean, population standard deviation, norm and size; for activations, the RMS instead of norm and size."""
         sums = np.array(self.sums).reshape(-1, 3)
         steps, owners = np.array(self.steps), np.array(self.owners)
         known = (sums[:, 0] >= 1) & np.isfinite(sums[:, 0]) & ~(sums[:, 2] < 0)
@@ -152,7 +152,7 @@ class TensorSums:
 
 
 def _record(line: bytes) -> "_Line | dict[str, Any] | None":
-    """Return a line, as Megatron writes it or whatever object it is; None of what is none."""
+    """Return a line as Megatron writes it, else as a JSON object; None where it is neither."""
     try:
         return _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -165,7 +165,7 @@ def _record(line: bytes) -> "_Line | dict[str, Any] | None":
 
 
 def _take(tables: dict[str, TensorSums], record: "_Line | Mapping[str, Any]") -> bool:
-    """Take the sums of one line; tell whether a checkpoint has a section for its kind."""
+    """Add the sums of one line; return whether a checkpoint has a section for its kind."""
     if isinstance(record, _Line):
         stat, step, values = record.stat, record.iter, record.values
         rows = [(name, sums.count, sums.sum_1, sums.sum_2) for name, sums in values.items()]

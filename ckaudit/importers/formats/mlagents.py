@@ -1,9 +1,9 @@
-"""Unity ML-Agents' console, which sums up the episodes of a behavior in a line every few thousand steps.
+"""Console of Unity ML-Agents, with a summary line on the episodes of a behavior every few thousand steps.
 
     [INFO] Walker. Step: 50000. Time Elapsed: 60.134 s. Mean Reward: 1.230. Std of Reward: 0.500. Training.
 
-The mean reward is a return of episodes. A step is one of the environment. Each behavior is a run; where its steps begin anew,
-another run does. A line that says that no episode was completed has no reward, and is left out.
+The mean reward is a return of episodes. A step is an environment step. Each behavior is a run; where its steps restart, another
+run begins. A line that reports no completed episode has no reward, and is left out.
 """
 
 import re
@@ -32,17 +32,17 @@ Summary = tuple[int, int, dict[str, float]]
 
 
 def detects(source: Source) -> bool:
-    """Tell by a line with a mean reward."""
+    """Tell whether a line has a mean reward."""
     head = source.data[:HEAD_BYTES]
     return is_text(source) and _MARK in head and next(_summaries(head), None) is not None
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the mean rewards, a run for each behavior.
+    """Read the mean rewards, one run per behavior.
 
     Raises:
         UnreadableError: Where no line has a mean reward.
-        UsageError: Where `columns` names what no line holds.
+        UsageError: Where `columns` names a key that no line holds.
     """
     behaviors: dict[str, list[Summary]] = {}
     for behavior, summary in _summaries(source.data):
@@ -62,7 +62,7 @@ def _runs(summaries: Sequence[Summary], source: Source, columns: Mapping[str, st
 
 
 def _summaries(data: bytes) -> Iterator[tuple[str, Summary]]:
-    """Yield the behavior of each line with a mean reward, and the line's number, step and reward."""
+    """Yield the behavior of each line with a mean reward, and its line number, step and reward."""
     for number, line in numbered_lines(data):
         if len(line) <= MAX_LINE and (match := _LINE.match(line)):
             yield writable(match[1]), (number, int(match[2]), {"mean reward": float(match[3])})

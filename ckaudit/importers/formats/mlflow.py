@@ -1,8 +1,8 @@
-"""MLflow's file store: `mlruns/EXPERIMENT/RUN/metrics/NAME`, a line "milliseconds value step" for each point.
+"""MLflow's file store: `mlruns/EXPERIMENT/RUN/metrics/NAME`, with a line "milliseconds value step" per point.
 
-A metric is a file of its own, appended to, so that a run that went back has its steps twice in it; times alone tell the order
-between metrics. Older stores leave the step out: it is 0 then. NaN and infinities are words. Parameters and tags are a file
-each, and `meta.yaml` says what a folder is.
+Each metric is a file that is appended to, so a run that went back has some steps twice; only times give the order
+between metrics. Older stores omit the step: it is then 0. NaN and infinities are words. Each parameter and each tag is a file,
+and `meta.yaml` says what a folder is.
 """
 
 import re
@@ -26,31 +26,31 @@ MAX_FILES = 20_000
 _LINE = re.compile(r"^(\w+):\s+(.*)$")
 _OF_A_RUN = ("run_id", "run_uuid")
 ENDED = {"RUNNING": "is still running, or was cut off", "FAILED": "failed", "KILLED": "was killed"}
-"""How a run ended where it did not finish."""
+"""How a run ended that did not finish, by status name."""
 NUMBERED = {"1": "RUNNING", "4": "FAILED", "5": "KILLED"}
-"""The same by the number that a file store writes."""
+"""Status names by the number that a file store writes."""
 _SYSTEM = "system/"
 _MAX_NAME_LENGTH = 200
 
 
 class _Unreadable(Struct):
-    """What could not be read of a run's metrics."""
+    """Counts of what could not be read in a run's metrics."""
 
     torn: int = 0
     faulty: int = 0
 
 
 def detects(source: Source) -> bool:
-    """Tell by the file that describes a run or an experiment, in the folder or in one inside it."""
+    """Tell whether the folder, or one inside it, has the file that describes a run or an experiment."""
     return source.is_folder and next(_runs(source), None) is not None
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every run of a store, of an experiment, or the one run that was named.
+    """Read all runs of a store or an experiment, or the one run that was named.
 
     Raises:
-        UnreadableError: Where no run logged anything whose name is known.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where no run logged a series with a known name.
+        UsageError: Where `columns` names something that does not exist.
     """
     folders = list(_runs(source))
     active = [folder for folder in folders if folder[1].get("lifecycle_stage") != "deleted"] or folders
@@ -66,7 +66,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _runs(source: Source) -> Iterator[tuple[Source, dict[str, str]]]:
-    """Yield each run at most two folders deep, with what describes it."""
+    """Yield each run at most two folders deep, with its description."""
     meta = _meta(source)
     if any(name in meta for name in _OF_A_RUN) and source.inside("metrics") is not None:
         yield source, meta
@@ -82,7 +82,7 @@ def _runs(source: Source) -> Iterator[tuple[Source, dict[str, str]]]:
 
 
 def _meta(folder: Source) -> dict[str, str]:
-    """Return the plain members of `meta.yaml`: a word or number to a line, perhaps quoted."""
+    """Return the plain members of `meta.yaml`: one word or number per line, perhaps quoted."""
     file = folder.inside(META)
     if file is None or file.is_folder:
         return {}
@@ -123,7 +123,7 @@ def _tracked(folder: Source, meta: Mapping[str, str]) -> TrackedRun:
 
 
 def _files(folder: Source, part: str) -> Iterator[tuple[str, Source]]:
-    """Yield the files of a part of a run; a name with a slash lies in folders."""
+    """Yield the files of a part of a run; slashes in a name are folders."""
     inner = folder.inside(part)
     if inner is not None and inner.is_folder:
         yield from inner.files(max_files=MAX_FILES)
@@ -151,7 +151,7 @@ def _take(points: PointCollector, name: str, file: Source, odd: _Unreadable) -> 
 
 
 def _forward(times: list[float]) -> list[float]:
-    """Return times that never go back: the order of the file is certain, that of a clock is not."""
+    """Return times that never decrease: the order in the file is reliable, the clock is not."""
     return list(accumulate(times, max))
 
 
@@ -162,9 +162,9 @@ def _point(line: str) -> tuple[float, float, int] | None:
     return None if time is None or value is None or step is None else (time / 1000, value, step)
 
 
-# For both stores of MLflow, of files and of tables.
+# Shared by both stores of MLflow, files and tables.
 def tracked_run(name: str, identity: str, series: Mapping[str, LoggedSeries]) -> TrackedRun:
-    """Return a run by its name, id and series; measurements of the machine count steps of their own and are left out."""
+    """Return a run from its name, id and series; machine metrics have step counts of their own and are left out."""
     of_training = {metric: points for metric, points in series.items() if not metric.startswith(_SYSTEM)}
     run = TrackedRun(writable((name or identity)[:_MAX_NAME_LENGTH]), of_training)
     if len(of_training) < len(series):

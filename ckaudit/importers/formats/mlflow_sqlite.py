@@ -1,7 +1,7 @@
-"""MLflow's database of SQLite, its store where none is named: a row for each point of a metric.
+"""MLflow's SQLite database, its default store: one row per point of a metric.
 
-A database holds no NaN and no infinity: NaN is a 0 with `is_nan` set, infinities are the largest doubles. Points of one metric
-stand in the order in which they were logged, times in milliseconds order them among metrics.
+A database holds no NaN or infinity: NaN is a 0 with `is_nan` set, infinities are the largest doubles. The points of one metric
+are in the order of logging; times in milliseconds give the order between metrics.
 """
 
 import sys
@@ -32,16 +32,16 @@ _LARGEST = sys.float_info.max
 
 
 def detects(source: Source) -> bool:
-    """Tell by the tables of runs and metrics; a folder by such a database in it."""
+    """Tell whether a database has the tables of runs and metrics, or a folder holds such a database."""
     return bool(databases(source, _TABLES))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every run that was not deleted.
+    """Read all runs that were not deleted.
 
     Raises:
-        UnreadableError: Where the database is broken, or no run logged anything whose name is known.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where the database is broken, or no run logged a series with a known name.
+        UsageError: Where `columns` names something that does not exist.
     """
     source = next(iter(databases(source, _TABLES)), source)
     known = tables(source)

@@ -1,8 +1,8 @@
-"""MMCV's `*.log.json`: one object per log interval with `mode`, `epoch` and `iter`, a line of metadata before them.
+"""MMCV's `*.log.json`: a line of metadata, then one object per log interval with `mode`, `epoch` and `iter`.
 
-Where epochs are counted, `iter` begins anew in each of them, and how many iterations an epoch has is not written: the
-largest number logged stands for it. The iterations of an evaluation are its own, so that it belongs to the update that was
-logged before it. `memory` is the most so far in MiB; numbers are rounded to five decimals.
+Where epochs are counted, `iter` restarts in each epoch, and the number of iterations per epoch is not written: the largest
+logged number is used. The iterations of an evaluation are its own, so it is assigned to the last update logged before
+it. `memory` is the maximum so far in MiB; numbers are rounded to five decimals.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ _SILENT = ("mode", "env_info", "config", "mmseg_version", "mmdet_version", "CLAS
 
 
 def detects(source: Source) -> bool:
-    """Tell by the members that only its logger writes together."""
+    """Tell whether a line has the members that only this logger writes together."""
     return any(row.get("mode") in _MODES and {"epoch", "iter"} <= row.keys() for row in sample(source.head))
 
 
@@ -37,7 +37,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where nothing was logged.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     wanted = is_wanted(columns, NAMES)
     rows = read_rows(
@@ -58,7 +58,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _steps(rows: JsonRows, training: NDArray[np.bool_]) -> tuple[NDArray[np.int64], list[str]]:
-    """Return the step of each entry of training, and how it was had."""
+    """Return the step of each training entry, and notes on how it was derived."""
     place = steps_from(rows.column("iter").only(training))
     epoch = steps_from(rows.column("epoch").only(training))
     known = (place != NO_STEP) & (epoch != NO_STEP)

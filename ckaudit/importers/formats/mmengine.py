@@ -1,8 +1,8 @@
 """MMEngine's `vis_data/*.json`: one object per log interval, and one per evaluation.
 
-`step` counts finished iterations from 1; an evaluation has the number of its epoch there, 0 where it ran outside the loop of
-training, so that it belongs to the update that was logged before it. `loss` and times are means over the last iterations,
-`grad_norm` is taken before clipping, `memory` is the most so far in MiB. A start of training writes a file of its own.
+`step` counts finished iterations from 1. In an evaluation it is the epoch, or 0 outside the training loop, so an evaluation is
+assigned to the last update logged before it. `loss` and times are means over the last iterations, `grad_norm` is taken before
+clipping, `memory` is the maximum so far in MiB. Each start of training writes its own file.
 """
 
 import re
@@ -36,18 +36,18 @@ NAMES: Names = {
 
 
 def detects(source: Source) -> bool:
-    """Tell by the members that only its logger writes together; a folder by the log in it."""
+    """Tell whether a log has the members that only this logger writes together, or a folder holds such a log."""
     if source.is_folder:
         return any(_is_log(file) for _, file in _inside(source))
     return _is_log(source)
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the log, or every start of training in a folder.
+    """Read the log, or the logs of all training starts in a folder.
 
     Raises:
         UnreadableError: Where nothing was logged.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     if not source.is_folder:
         return [_read(source, columns, "")]
@@ -61,18 +61,18 @@ def _is_log(source: Source) -> bool:
 
 
 def _trains(row: Object) -> bool:
-    """Tell whether an entry has what one of training has; where updates are counted and no epochs, it names none."""
+    """Tell whether an entry has the members of a training entry; without epochs, where updates are counted, it has no `epoch`."""
     own = {"base_lr", "data_time", "memory"} & row.keys()
     return {"iter", "step"} <= row.keys() and bool(own if "epoch" in row else {"data_time", "memory"} <= own)
 
 
 def _evaluates(row: Object) -> bool:
-    """Tell whether an entry has what an evaluation has and nothing of training, which many a program times the same way."""
+    """Tell whether an entry has an evaluation's members and no training metric, which other programs log with the same times."""
     return {"step", "data_time", "time"} <= row.keys() and not any(catalogue_name(key) in _ONLY_TRAINING for key in row)
 
 
 def _inside(source: Source) -> list[tuple[str, Source]]:
-    """Return the logs in a folder, each by the time of its start: the folder of one start, or that of all."""
+    """Return the logs in a folder, which holds one start or several; each has the time of its start as name."""
     whole = [(name, file) for name in _WHOLE_LOGS if (file := source.inside(name)) is not None and not file.is_folder]
     if whole:
         return whole[:1]
@@ -96,18 +96,18 @@ def _read(source: Source, columns: Mapping[str, str], name: str) -> Imported:
     return imported_run(curves, source.shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY, name=name)
 
 
-# MMCV's JSON log has the same names, and its evaluations too belong to the update logged before them.
+# MMCV's JSON log has the same names, and its evaluations too are assigned to the last update logged before them.
 def curves_of(
     rows: JsonRows, mapped: MappedSeries, steps: NDArray[np.int64], training: NDArray[np.bool_], notes: list[str]
 ) -> Curves:
-    """Return the series of a log, those of training only from its entries of training.
+    """Return the series of a log; training series come only from training entries.
 
     Args:
-        rows: What was read.
-        mapped: Its series.
-        steps: Of each entry, right for those of training.
-        training: Whether the entry is of training; others evaluate.
-        notes: What to say of the steps.
+        rows: The entries.
+        mapped: Their series.
+        steps: Step of each entry; correct for training entries.
+        training: Whether the entry belongs to training; others are evaluations.
+        notes: Notes on the steps.
     """
     series = {name: values for name, values in mapped.series.items() if name != "step"}
     if "val_loss" not in series and (loss := series.get("train_loss_raw")) is not None and (loss.recorded & ~training).any():

@@ -1,11 +1,11 @@
-"""Episodes that Gym's Monitor writes, as OpenAI's baselines and Stable-Baselines wrap it around an environment: `monitor.csv`.
+"""`monitor.csv`: episodes logged by Gym's Monitor, an environment wrapper in OpenAI's baselines and Stable-Baselines.
 
     #{"t_start": 1758883056.8, "env_id": "BipedalWalker-v3"}
     r,l,t
     -106.05,82,0.48
 
-A row is an episode: what it was worth, how many steps it took, and the seconds since the start. Its step is that of the
-environment at its end, the sum of all lengths so far. A table of such columns without the first line is none of these.
+A row is an episode: its return, its length in steps, and the seconds since the start. Its step is the environment step at its
+end, the sum of all lengths so far. A table with such columns but without the first line is another format.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _NOTE = "a row is an episode: its step is the sum of l so far, the steps of the 
 
 
 def detects(source: Source) -> bool:
-    """Tell by the comment with the time of the start, and the names of the columns below it."""
+    """Tell whether the file has the comment with the start time, and the names of the columns below it."""
     if not source.head.startswith((b"#{", b"# {")):
         return False
     try:
@@ -40,11 +40,11 @@ def detects(source: Source) -> bool:
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read what each episode was worth, at the steps of the environment.
+    """Read the return of each episode, at environment steps.
 
     Raises:
         UnreadableError: Where no episode has ended yet.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     own = {name: column for name, column in _OWN.items() if name not in columns and column not in columns.values()}
     table, labels = labelled_table(source, {**own, **columns})
@@ -56,7 +56,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _with_steps(table: NumberTable, place: int) -> NumberTable:
-    """Return a table whose lengths of episodes are summed; one that is no whole number ends at no step."""
+    """Return a table with the running sum of episode lengths; an episode whose length is not an integer has no step."""
     lengths = steps_from(table.columns[place])
     known = lengths != NO_STEP
     ends = Numbers(np.cumsum(np.where(known, lengths, 0), dtype=np.float64), known)

@@ -1,8 +1,8 @@
-"""Neptune's exporter: Parquet files of one row per attribute, or per point of a series, of one or several runs.
+"""Neptune's exporter: Parquet files with one row per attribute, or per point of a series, of one or several runs.
 
-A point has `step` as a decimal, `timestamp` in UTC, and `float_value`; a step that is no whole number has no place among
-updates. A point without a value was NaN: the exporter writes NaN so, and leaves out a point without value and time. Single
-values under `sys/name` and the like are facts of the run, others its configuration.
+A point has `step` as a decimal, `timestamp` in UTC, and `float_value`; a point whose step is not an integer is left out. A point
+with a time and no value was NaN: the exporter writes NaN in this way, and omits points without value and time. Single values
+under `sys/name` and similar paths are facts of the run, others are its configuration.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ OF_NEPTUNE = ("sys/", "monitoring/", "source_code/")
 
 
 class _Points(Struct):
-    """What the files hold of one run, in their order."""
+    """The contents of the files on one run, in their order."""
 
     single: dict[str, Any]
     series: dict[str, list[tuple[NDArray[np.int64], Numbers, Numbers]]]
@@ -43,18 +43,18 @@ class _Points(Struct):
 
 
 def detects(source: Source) -> bool:
-    """Tell a file by the names of its columns, which stand in its footer, and a folder by such a file in it."""
+    """Tell whether a file has the column names of an export in its footer, or a folder holds such a file."""
     if source.is_folder:
         return any(_is_export(file) for file in _files(source, max_files=1))
     return _is_export(source)
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every run in a file, or in all files of a folder.
+    """Read all runs in a file, or in all files of a folder.
 
     Raises:
         UnreadableError: Where a file is broken, or no series has a known name.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     runs: dict[str, _Points] = {}
     for file in _files(source, max_files=MAX_FILES) if source.is_folder else [source]:
@@ -75,7 +75,7 @@ def _is_export(source: Source) -> bool:
 
 
 def _files(source: Source, *, max_files: int) -> Iterator[Source]:
-    """Yield the Parquet files in a folder, or in the folders of projects in it."""
+    """Yield the Parquet files in a folder and in its project folders."""
     paths = (path for pattern in ("*.parquet", "*/*.parquet") for path in sorted(source.path.glob(pattern)))
     for path, _ in zip(paths, range(max_files), strict=False):
         file = source.inside(path.relative_to(source.path).as_posix())
@@ -84,7 +84,7 @@ def _files(source: Source, *, max_files: int) -> Iterator[Source]:
 
 
 def _take(source: Source, runs: dict[str, _Points]) -> None:
-    """Add what a file tells to its runs."""
+    """Add the contents of a file to its runs."""
     table = columns_of(opened(source), _COLUMNS, source.shown)
     names, paths = coded(table["run_id"]), coded(table["attribute_path"])
     kinds = coded(table["attribute_type"])
@@ -106,7 +106,7 @@ def _take(source: Source, runs: dict[str, _Points]) -> None:
 def _groups(
     runs: tuple[NDArray[np.int64], list[Any]], paths: tuple[NDArray[np.int64], list[Any]]
 ) -> Iterator[tuple[str, str, NDArray[np.int64]]]:
-    """Yield run, path and rows of each attribute, rows in their order."""
+    """Yield run, path and rows of each attribute; the rows stay in order."""
     keys = np.where((runs[0] < 0) | (paths[0] < 0), -1, runs[0] * max(1, len(paths[1])) + paths[0])
     order = np.argsort(keys, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):
@@ -115,7 +115,7 @@ def _groups(
 
 
 def _chosen(points: _Points, columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the path of each catalogue name: the one that the user mapped, else the first that is known, with most points."""
+    """Return the path for each catalogue name: the path that the user mapped, else the known path with most points."""
     paths = [path for path in points.series if not path.startswith(OF_NEPTUNE)]
     chosen: dict[str, str] = {}
     for path in sorted(paths, key=lambda path: -sum(len(steps) for steps, _, _ in points.series[path])):
@@ -146,7 +146,7 @@ def _imported(name: str, points: _Points, columns: Mapping[str, str], shown: str
 
 
 def _whole(parts: Sequence[tuple[NDArray[np.int64], Numbers, Numbers]]) -> tuple[NDArray[np.int64], Numbers, Numbers]:
-    """Return the parts of a series, of several files, as one."""
+    """Join the parts of a series from several files."""
     steps, values, times = zip(*parts, strict=True)
     return np.concatenate(steps), _end_to_end(values), _end_to_end(times)
 
@@ -156,7 +156,7 @@ def _end_to_end(columns: Sequence[Numbers]) -> Numbers:
 
 
 def _describe(imported: Imported, points: _Points, own: str) -> None:
-    """Write what the run says of itself into its manifest."""
+    """Write the run's name and settings into its manifest."""
     name = points.single.get("sys/name")
     imported.manifest.name = writable(name if isinstance(name, str) and name else own) or UNSET
     config = {

@@ -1,8 +1,8 @@
-"""Neptune's offline runs: a folder for each in `.neptune/offline/`, with operations in `data-*.log`, one to a line.
+"""Neptune's offline runs: one folder per run in `.neptune/offline/`, with one operation per line in `data-*.log`.
 
-A point has a value, its time and the step that the program passed; one without a step stands after the one before it. Neptune's
-library leaves out NaN and infinity with a warning: a loss that was logged with another series and is missing at some of its steps
-was not finite there.
+A point has a value, its time and the step that the program passed; a point without a step gets the previous step plus one.
+Neptune's library drops NaN and infinity with a warning. A loss that was logged together with another series and is missing at
+some of its steps is therefore read as NaN there.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,16 +34,16 @@ _NEVER_SKIPPED = ("train_loss_raw", "val_loss", "grad_global_norm")
 
 
 def detects(source: Source) -> bool:
-    """Tell by the first operation of a log; a folder by runs in it, or in the folders of the usual names inside it."""
+    """Tell whether a log begins with an operation, or a folder has runs in it or in subfolders with the usual names."""
     return next(_runs(source), None) is not None
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every run.
+    """Read all runs.
 
     Raises:
-        UnreadableError: Where no run logged anything whose name is known.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where no run logged a series with a known name.
+        UsageError: Where `columns` names something that does not exist.
     """
     runs = [run for run, _ in zip(_runs(source), range(MAX_RUNS), strict=False)]
     tracked = [_tracked(run) for run in runs]
@@ -52,7 +52,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _runs(source: Source) -> Iterator[Source]:
-    """Yield logs that are named, or the folders of runs."""
+    """Yield the log that was named, or the folders of runs."""
     if not source.is_folder:
         if source.first(len(_MARK)) == _MARK:
             yield source
@@ -66,7 +66,7 @@ def _runs(source: Source) -> Iterator[Source]:
 
 
 def _logs(run: Source) -> Iterator[Source]:
-    """Yield the logs of a run in their order: the number in a name is that of its first operation."""
+    """Yield the logs of a run in order: the number in a name is that of its first operation."""
     if not run.is_folder:
         yield run
         return
@@ -94,14 +94,14 @@ def _tracked(source: Source) -> TrackedRun:
 
 
 def _operation(line: bytes) -> dict[str, Any]:
-    """Return what a line says, empty where it is no operation."""
+    """Return the operation in a line, empty where there is none."""
     entry = json_of(line)
     operation = entry.get("obj") if isinstance(entry, dict) else None
     return operation if isinstance(operation, dict) else {}
 
 
 def _take(points: PointCollector, last: dict[str, int], name: str, point: Any) -> bool:
-    """Take a point, and tell whether it was one."""
+    """Add a point, and return whether it has a value."""
     value = number(point.get("value")) if isinstance(point, dict) else None
     if value is None:
         return False
@@ -130,7 +130,7 @@ def _run(source: Source, points: PointCollector, settings: Mapping[str, Any], fa
 
 
 def _with_left_out(series: Mapping[str, LoggedSeries]) -> tuple[dict[str, LoggedSeries], list[str]]:
-    """Return the series with NaN for what Neptune left out of a loss or a norm of the gradient, and the names of those."""
+    """Return the series with NaN for values of a loss or gradient norm that Neptune dropped, and the names of those series."""
     whole, names = dict(series), []
     for name, sparse in series.items():
         others = [other for other in series.values() if _was_logged_with(sparse, other)]
@@ -147,7 +147,7 @@ def _with_left_out(series: Mapping[str, LoggedSeries]) -> tuple[dict[str, Logged
 
 
 def _was_logged_with(sparse: LoggedSeries, other: LoggedSeries) -> bool:
-    """Tell whether another series begins with a series, has a point wherever that has one, most often no other, and yet more."""
+    """Tell whether another series starts at the same step, has all steps of this one, mostly no others between them, and more."""
     own, known = np.unique(sparse.steps), np.unique(other.steps)
     if not 1 < len(own) < len(known) or own[0] != known[0] or not np.isin(own, known).all():
         return False

@@ -1,8 +1,8 @@
-"""Jupyter notebooks as they are saved, `.ipynb` of nbformat 4: the trainings in the outputs of their cells.
+"""Saved Jupyter notebooks, `.ipynb` of nbformat 4: the trainings in the outputs of their cells.
 
-What a cell printed is read as the log that it is, and so is a table that the Hugging Face Trainer or fastai shows: its first
-column counts steps or epochs, and another is a loss. Of a cell that has both, what tells more steps counts. Each cell is a run
-of its own, and so is each table. Data frames, results of several models and bare numbers are none.
+The printed text of a cell is read as a log in any known format. A table shown by the Hugging Face Trainer or fastai is read if
+its first column counts steps or epochs and another is a loss. Of a cell with both, the one with more steps counts. Each cell is a
+run of its own, and so is each table. Data frames, results of several models and bare numbers are not trainings.
 """
 
 import re
@@ -28,7 +28,7 @@ from ckaudit.importers.text.prefix import MAX_LINE
 NAME = "Jupyter notebook"
 GENERIC = False
 MIN_STEPS = 3
-"""Steps that make a training: what evaluates a model prints its loss, too."""
+"""Minimum steps of a training: an evaluation of a model prints its loss, too."""
 
 _LIMITS = {b"{": MAX_PARTS, b'"': 2 * MAX_ITEMS, b'"outputs"': 2000, b"<table": 2000}
 _MARKS = (b'"cells"', b'"nbformat"')
@@ -46,13 +46,13 @@ Text = str | list[str]
 
 
 class _Forms(Struct):
-    """The forms in which a cell shows one thing, but for images and programs."""
+    """The forms in which a cell shows one object, without images and scripts."""
 
     html: Text = field(default="", name="text/html")
 
 
 class _Output(Struct):
-    """One output of a cell: the text of a stream, something shown in several forms, or an error."""
+    """One output of a cell: the text of a stream, an object shown in several forms, or an error."""
 
     output_type: str = ""
     name: str = ""
@@ -63,14 +63,14 @@ class _Output(Struct):
 
 
 class _Cell(Struct):
-    """A cell; one that is no code has no outputs."""
+    """A cell; cells other than code have no outputs."""
 
     outputs: list[_Output] = field(default_factory=list)
     execution_count: int | None = None
 
 
 class _Notebook(Struct):
-    """What is read of a notebook."""
+    """The members of a notebook that are read."""
 
     nbformat: int
     cells: list[_Cell]
@@ -85,7 +85,7 @@ class _Log(Struct, frozen=True):
     Attributes:
         what: What it is among the outputs of its cell.
         runs: Its runs.
-        refused: Why it was read without the columns that the user named; None: it has them.
+        refused: Why it was read without the columns that the user named; None: it has those columns.
     """
 
     what: str
@@ -97,7 +97,7 @@ class _CellLogs(Struct, frozen=True):
     """The logs in the outputs of one cell, at least one.
 
     Attributes:
-        place: The place of the cell among all cells, from 1.
+        place: The position of the cell among all cells, from 1.
         count: Its execution count, which Jupyter shows beside it; None: it has none.
         logs: The logs.
     """
@@ -108,7 +108,7 @@ class _CellLogs(Struct, frozen=True):
 
 
 def detects(source: Source) -> bool:
-    """Tell by the two names that every notebook has, and an output that is the log of a training."""
+    """Tell whether the file has the two names of every notebook, and an output that is a training log."""
     head = source.head.removeprefix(_BOM).lstrip()
     if source.is_folder or not head.startswith(b"{") or not any(mark in head for mark in _MARKS):
         return False
@@ -122,8 +122,8 @@ def read(source: Source, columns: Columns) -> list[Imported]:
     """Read the outputs of each cell.
 
     Raises:
-        UnreadableError: Where the file is no notebook, or no output is the log of a training.
-        UsageError: Where `columns` names what none of the logs has.
+        UnreadableError: Where the file is not a notebook, or no output is a training log.
+        UsageError: Where `columns` names something that none of the logs has.
     """
     cells = list(_logs(source, source.taken_data(), columns))
     if not cells:
@@ -142,7 +142,7 @@ def _logs(source: Source, data: bytes, columns: Columns) -> Iterator[_CellLogs]:
     """Yield the logs of each cell that has any.
 
     Raises:
-        UnreadableError: Where the data is no notebook.
+        UnreadableError: Where the data are not a notebook.
     """
     cells = [(place, cell) for place, cell in enumerate(_notebook(data, source.shown).cells, 1) if cell.outputs]
     for place, cell in cells:
@@ -153,10 +153,10 @@ def _logs(source: Source, data: bytes, columns: Columns) -> Iterator[_CellLogs]:
 
 
 def _notebook(data: bytes, shown: str) -> _Notebook:
-    """Return what is read of a notebook.
+    """Return the members of a notebook that are read.
 
     Raises:
-        UnreadableError: Where the data is none, or holds so many things that they would fill the memory.
+        UnreadableError: Where the data are not a notebook, or hold so many items that they would fill the memory.
     """
     for mark, most in _LIMITS.items():
         if data.count(mark) > most:
@@ -171,7 +171,7 @@ def _notebook(data: bytes, shown: str) -> _Notebook:
 
 
 def _log(what: str, reader: Callable[[Columns], Sequence[Imported]], columns: Columns) -> _Log:
-    """Read what may be a log, without the columns that the user named where it does not have them."""
+    """Read a possible log; if it lacks the columns that the user named, read it without them."""
     refused = None
     try:
         runs = reader(columns)
@@ -181,7 +181,7 @@ def _log(what: str, reader: Callable[[Columns], Sequence[Imported]], columns: Co
 
 
 def _is_training(run: Imported) -> bool:
-    """Tell a training from results of several models, whose rows no step numbers, and from what else a cell prints."""
+    """Tell a training from results of several models, whose rows have no step numbers, and from other output of a cell."""
     is_numbered = run.manifest.step_unit == "entry" and run.source != losslines.NAME
     is_judged = any(name.startswith(_OF_A_TRAINING) for name in run.table.names)
     return len(run.table.steps) >= MIN_STEPS and is_judged and not is_numbered
@@ -192,7 +192,7 @@ def _step_count(logs: Sequence[_Log]) -> int:
 
 
 def _named(cells: Sequence[_CellLogs]) -> list[Imported]:
-    """Return all runs: each tells in its first note where it was read, and so does its name as far as there are several."""
+    """Return all runs; the first note of each says where it was read, and so does its name if there are several."""
     counts = {cell.count for cell in cells}
     are_counted = None not in counts and len(counts) == len(cells)
     runs = []
@@ -209,7 +209,7 @@ def _named(cells: Sequence[_CellLogs]) -> list[Imported]:
 
 
 def _text(cell: _Cell) -> str:
-    """Return what a cell printed, and the error that ended it; each stream begins on a line of its own."""
+    """Return the printed text of a cell, and the error that ended it; each stream begins on a new line."""
     parts: list[str] = []
     stream = ""
     for output in cell.outputs:
@@ -223,7 +223,7 @@ def _text(cell: _Cell) -> str:
 
 
 def _read_lines(log: Source, columns: Columns) -> Sequence[Imported]:
-    """Return the runs in printed text, none where no importer knows it as a log."""
+    """Return the runs in printed text; none where no importer recognizes it as a log."""
     if log.data.count(b"\n") + log.data.count(b"\r") < MIN_STEPS - 1:
         return ()
     try:
@@ -238,7 +238,7 @@ def _reads_outputs(importer: Importer) -> bool:
 
 
 def _read_table(table: Sequence[Record], source: Source, columns: Columns) -> Sequence[Imported]:
-    """Return the runs in a table, none where no column holds a value."""
+    """Return the runs in a table; none where no column holds a value."""
     losses = [record.get(_OF_TRAINER, "") for record in table]
     repeats = _repeats(losses)
     records = [{**record, _OF_TRAINER: ""} if place in repeats else record for place, record in enumerate(table)]
@@ -249,9 +249,9 @@ def _read_table(table: Sequence[Record], source: Source, columns: Columns) -> Se
 
 
 def _repeats(texts: Sequence[str], *, min_values: int = 3) -> set[int]:
-    """Return the places of texts that repeat the one before, where each but the last stands twice or more.
+    """Return the positions of texts that repeat the previous one, if each text but the last stands at least twice in a row.
 
-    A loss that comes to a stand does not: those before it stand once.
+    A loss that stagnates does not count, because the texts before it occur once.
 
     >>> _repeats(["", "2.1", "2.1", "1.4", "1.4", "1.2"]), _repeats(["2.1", "1.4", "0.7", "0.7", "0.7"])
     ({2, 4}, set())
@@ -263,7 +263,7 @@ def _repeats(texts: Sequence[str], *, min_values: int = 3) -> set[int]:
 
 
 def _tables(cell: _Cell) -> Iterator[list[Record]]:
-    """Yield the rows of each table of a training that a cell shows, with what was logged in each."""
+    """Yield the rows of each training table that a cell shows, as values by column."""
     for output in cell.outputs:
         for table in _TABLE_START.split("".join(output.data.html))[1:]:
             rows = (_cells(row) for row in _ROW_START.split(table.partition("</table")[0])[1:])
@@ -277,7 +277,7 @@ def _tables(cell: _Cell) -> Iterator[list[Record]]:
 
 
 def _names_losses(header: Sequence[str]) -> bool:
-    """Tell the header of a training: a count of steps or epochs, and a loss; a data frame begins with its index."""
+    """Tell whether a header has a count of steps or epochs first, and a loss; a data frame begins with its index."""
     is_count = epoch_of(header[:1]) == 0 or (bool(header) and catalogue_name(header[0]) == "step")
     return is_count and any(catalogue_name(name) in _LOSSES for name in header)
 
@@ -287,14 +287,14 @@ def _cells(row: str) -> list[str]:
     reader = _RowReader()
     try:
         reader.feed(f"<tr{row[:MAX_LINE]}")
-    except (AssertionError, ValueError):  # a declaration of no kind, a character with a number of thousands of digits
+    except (AssertionError, ValueError):  # an unknown kind of declaration, a character reference with thousands of digits
         return []
     texts = [" ".join(text.replace('"', "'").split()) for text in reader.cells]
     return ["" if text == _NOT_LOGGED else text for text in texts]
 
 
 class _RowReader(HTMLParser):
-    """Takes the cells of a row; it is not closed, for what never ends costs `close` the square of its length.
+    """Collects the cells of a row; it is not closed, because `close` takes quadratic time on a tag that never ends.
 
     Attributes:
         cells: Their texts.
@@ -307,16 +307,16 @@ class _RowReader(HTMLParser):
         self._is_inside = False
 
     def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002  as its base has it
-        """Begin a cell."""
+        """Start a cell at its opening tag."""
         if tag in ("td", "th"):
             self.cells.append("")
             self._is_inside = True
 
     def handle_endtag(self, tag: str) -> None:
-        """End a cell."""
+        """End a cell at its closing tag."""
         self._is_inside &= tag not in ("td", "th")
 
     def handle_data(self, data: str) -> None:
-        """Take the text of a cell."""
+        """Append text to the current cell."""
         if self._is_inside:
             self.cells[-1] += data

@@ -1,8 +1,8 @@
-"""Numbers alone, in a text or in arrays of NumPy: `train_loss.txt`, `losses.json`, `losses.csv` without a header, `history.npz`.
+"""Unnamed numbers in a text or in NumPy arrays: `train_loss.txt`, `losses.json`, `losses.csv` without a header, `history.npz`.
 
-Arrays of an archive go by their names. Where nothing in a file names its numbers, its own name has to be that of a loss: a list,
-numbers one to a line and an array are one series of it. Of rows of several, those that count are no loss, and the first of the
-others is the one that the file is named after. What is there is read as the columns of a CSV file.
+Arrays of an archive have their names there. Where nothing in a file names its numbers, the file name has to be that of a loss. A
+list, numbers one per line and an array are one series of it. In rows of several numbers, counters are not losses, and the first
+other column is the loss that the file is named after. The numbers are read as the columns of a CSV file.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,11 +38,11 @@ COUNTED = "nothing names a step: its numbers were counted from 1; how many updat
 _LOSSES = {"train_loss_raw", "val_loss"}
 _OF_ANY_DATA = frozenset({"loss", "losses"})
 _NEUTRAL = frozenset({"0", "value", "values", "data", "y", "number", "numbers"})
-"""Headers of a single column that say nothing of it."""
+"""Headers of a single column without meaning."""
 
 
 def detects(source: Source) -> bool:
-    """Tell by an array with the name of a loss, or by numbers alone, where a header or the file's name is that of a loss."""
+    """Tell whether an array is named as a loss, or numbers without names have a header or a file name that is."""
     if source.is_folder:
         return False
     if source.head.startswith(ARCHIVE):
@@ -53,11 +53,11 @@ def detects(source: Source) -> bool:
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the numbers; arrays that are not as long as the longest of a loss are left out, with a note.
+    """Read the numbers; arrays that are not as long as the longest loss array are left out, with a note.
 
     Raises:
-        UnreadableError: Where there are none that can be read, or nothing tells which of them are a loss.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where there are no readable numbers, or nothing says which of them are a loss.
+        UsageError: Where `columns` names something that does not exist.
     """
     if source.head.startswith(ARCHIVE):
         return _archived(source, columns)
@@ -72,7 +72,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def loss_name_of_file(name: str) -> str:
-    """Return the name of the loss that a file's name says its numbers are, empty where it says none.
+    """Return the name of the loss that a file name stands for, empty where it is not the name of a loss.
 
     >>> loss_name_of_file("train_losses.npy"), loss_name_of_file("run3-val-loss.txt"), loss_name_of_file("weights.npy")
     ('train_loss', 'val_loss', '')
@@ -82,7 +82,7 @@ def loss_name_of_file(name: str) -> str:
 
 
 def _is_named_text(source: Source) -> bool:
-    """Tell whether a text holds numbers alone, and a name says what they are."""
+    """Tell whether a text holds only numbers, and its header or its file name says what they are."""
     lines, file_name = _whole_lines(source.head), source.path.name
     if (header := header_of(lines)) is not None:
         return bool(_loss_name(header, file_name))
@@ -93,7 +93,7 @@ def _is_named_text(source: Source) -> bool:
 
 
 def _loss_name(header: str, file_name: str) -> str:
-    """Return the name of the loss in a single column: its header where that is one, else what the file's name says; or ""."""
+    """Return the loss name of a single column: its header if that is a loss, else the name from the file name; or ""."""
     of_file = loss_name_of_file(file_name)
     if header.lower() in {"", *_NEUTRAL} or (header.lower() in _OF_ANY_DATA and "val_loss" in recognise_columns([of_file])):
         return of_file
@@ -101,7 +101,7 @@ def _loss_name(header: str, file_name: str) -> str:
 
 
 def _whole_lines(head: bytes) -> list[str]:
-    """Return the first lines of a text; the last one may be cut off, and is left out where there are enough others."""
+    """Return the first lines of a text; a last line that may be incomplete is left out if there are enough others."""
     lines = text_of(head).splitlines()
     is_torn = not head.endswith((b"\n", b"\r")) and len(lines) > MIN_NUMBERS
     return lines[:-1] if is_torn else lines
@@ -140,13 +140,13 @@ def _single_series(source: Source, headerless: HeaderlessColumns, columns: Mappi
 
 
 def _counted(source: Source, name: str, headerless: HeaderlessColumns, columns: Mapping[str, str]) -> list[Imported]:
-    """Read one series, whose numbers are counted."""
+    """Read one series whose numbers are counted from 1."""
     runs = _imported(source, {name: headerless.columns[0]}, headerless, columns)
     return [replace(run, notes=tuple(COUNTED if note == csvfile.NUMBERED else note for note in run.notes)) for run in runs]
 
 
 def _rows(source: Source, headerless: HeaderlessColumns, columns: Mapping[str, str]) -> list[Imported]:
-    """Read rows of several numbers, each column by its place."""
+    """Read rows of several numbers, each column by its position."""
     mapped = {SHORT_NAMES.get(name, name) for name in columns}
     roles = roles_of(headerless.columns, source.path.name)
     taken = {name: column for name, column in roles.taken.items() if name not in mapped and column not in columns.values()}
@@ -159,7 +159,7 @@ def _rows(source: Source, headerless: HeaderlessColumns, columns: Mapping[str, s
 
 
 def _unnamed(shown: str, roles: ColumnRoles) -> UnreadableError:
-    """Return what to say where nothing tells which column is a loss."""
+    """Return the error for a file in which nothing says which column is a loss."""
     counters = [name for name in roles.names if name not in roles.measured]
     counting = f"; {list_names(counters)} {'counts' if len(counters) == 1 else 'count'}" if counters else ""
     place = (roles.measured or roles.names[-1:])[0]
@@ -172,7 +172,7 @@ def _unnamed(shown: str, roles: ColumnRoles) -> UnreadableError:
 def _imported(
     source: Source, named: Mapping[str, Numbers], headerless: HeaderlessColumns, columns: Mapping[str, str]
 ) -> list[Imported]:
-    """Return the run of columns with names."""
+    """Return the runs in named columns."""
     header: Sequence[str] = tuple(named)
     choices = csvfile.choices_of(header, columns, source.shown)
     wanted = {position: named[header[position]] for position in csvfile.columns_to_read(header, choices)}

@@ -1,6 +1,6 @@
-"""Lines of two numbers and nothing beside them, as `print(step, loss.item())` writes them: a count that rises, and a loss.
+"""Lines of exactly two numbers, as `print(step, loss.item())` writes them: a rising count, and a loss.
 
-The name of the file may say that the second is a loss on held-out data, or none.
+The file name may say that the second number is a held-out loss or another metric.
 """
 
 import re
@@ -20,10 +20,10 @@ NAME = "lines of two numbers"
 GENERIC = True
 ONLY_BY_NAME = True  # pairs of numbers may be anything
 MIN_LINES = 5
-"""Lines that make a log: fewer may be a table of results."""
+"""Minimum number of lines in a log; fewer may be a table of results."""
 
 MAX_OTHER_SHARE = 0.2
-"""Share of the lines that may be others, as of a program that also says what it loads and saves."""
+"""Maximum share of other lines, such as messages on what a program loads and saves."""
 
 HEAD_BYTES = 2**16
 _STEP_AND_VALUE = re.compile(
@@ -32,7 +32,7 @@ _STEP_AND_VALUE = re.compile(
 
 
 def detects(source: Source) -> bool:
-    """Tell by nearly all of the first lines, and a count in them that only rises."""
+    """Tell whether nearly all of the first lines have this form, and their counts always rise."""
     if not is_text(source) or is_named_like_a_score(source.path.name):
         return False
     head = source.data[:HEAD_BYTES]
@@ -46,7 +46,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no line has a value.
-        UsageError: Where `columns` names what no line holds.
+        UsageError: Where `columns` names a key that no line holds.
     """
     name, in_words = _name_of_values(source.path.name)
     note = f"no line names what it holds: the first number was taken for the step, the second for {in_words}"
@@ -54,7 +54,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _name_of_values(file_name: str) -> tuple[str, str]:
-    """Return the name of the second numbers, as far as the file's name tells it, and what they are in words."""
+    """Return the name of the second numbers, from the file name if it gives one, and what they are in words."""
     stem = "_".join(words_in_file_name(file_name))
     loss = loss_named_by_file(file_name)
     if loss is not None and loss.catalogue_name == "val_loss":
@@ -65,7 +65,7 @@ def _name_of_values(file_name: str) -> tuple[str, str]:
 
 
 def _pairs(data: bytes, name: str) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """Yield of each line with a pair its number, the step and the value by its name."""
+    """Yield the line number, the step and the value by its name for each line with a pair."""
     for line_number, line in numbered_lines(data):
         if len(line) <= MAX_LINE and (match := _STEP_AND_VALUE.fullmatch(line)):
             yield line_number, int(match[1]), {name: float(match[2])}

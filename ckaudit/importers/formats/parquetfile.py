@@ -1,8 +1,8 @@
-"""Parquet files: one row per logged step, columns under whatever names; several runs where a column tells them apart.
+"""Parquet files: one row per logged step, columns with any names; several runs where a column tells them apart.
 
-Null was not recorded; NaN was recorded as NaN, unless it stands between the numbers of its column so often that it can only
-mean *nothing here*, as data frames write it. A column of texts is read where it holds numbers. Members of a member go by both
-names joined by a dot.
+Null is not recorded. NaN is recorded as NaN, unless it occurs between the numbers of its column so often that it can only
+mean *no value*, as data frames write it. A column of texts is read where it holds numbers. The name of a nested member joins the
+names by dots.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,16 +27,16 @@ MAX_CELLS = 40_000_000  # 320 MB of numbers
 
 
 def detects(source: Source) -> bool:
-    """Tell by the first bytes."""
+    """Tell whether the file begins with the magic bytes of Parquet."""
     return source.head.startswith(MAGIC)
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the table, a run for each name in a column of runs.
+    """Read the table, one run for each name in a column of runs.
 
     Raises:
         UnreadableError: Where the file is broken, or no column can be recognised.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     file = opened(source)
     header = [name for name, _ in _leaves(file.schema_arrow)]
@@ -53,10 +53,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def opened(source: Source) -> Any:
-    """Return the open file; texts are read as numbers into a list of the different ones, however often each stands there.
+    """Return the open file; columns of texts are dictionary-encoded, so that repeated texts take little memory.
 
     Raises:
-        UnreadableError: Where it is broken or cut off.
+        UnreadableError: Where the file is broken or truncated.
     """
     import pyarrow as pa
     from pyarrow import parquet
@@ -73,10 +73,10 @@ def opened(source: Source) -> Any:
 
 
 def columns_of(file: Any, names: Sequence[str], shown: str) -> Mapping[str, Any]:
-    """Return columns by name, members of members by their dotted names.
+    """Return columns by name; nested members have dotted names.
 
     Raises:
-        UnreadableError: Where the file is broken, or they do not fit in memory.
+        UnreadableError: Where the file is broken, or the columns do not fit in memory.
     """
     import pyarrow as pa
 
@@ -100,7 +100,7 @@ def columns_of(file: Any, names: Sequence[str], shown: str) -> Mapping[str, Any]
 
 
 def numbers_of(column: Any) -> Numbers:
-    """Return a column of numbers, of times as Unix seconds, or of texts that are numbers."""
+    """Return a column as numbers: times become Unix seconds, texts are parsed."""
     import pyarrow as pa
 
     kind = column.type
@@ -118,7 +118,7 @@ def numbers_of(column: Any) -> Numbers:
 
 
 def coded(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
-    """Return a column of texts as places in a list of the different ones, and that list; -1: the cell holds none."""
+    """Return a column of texts as indices into a list of its distinct texts, and that list; -1: the cell is empty."""
     import pyarrow as pa
 
     column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
@@ -127,11 +127,11 @@ def coded(column: Any) -> tuple[NDArray[np.int64], list[Any]]:
         return np.zeros(0, np.int64), []
     codes = [np.asarray(chunk.indices.fill_null(-1).to_numpy(zero_copy_only=False), np.int64) for chunk in chunks]
     texts, places = texts_of(chunks[0].dictionary), np.concatenate(codes)
-    return np.where(places < len(texts), places, -1), texts  # a broken file names places that are not there
+    return np.where(places < len(texts), places, -1), texts  # a broken file has indices out of range
 
 
 def texts_of(column: Any) -> list[Any]:
-    """Return cells as Python has them; broken characters of a text are replaced."""
+    """Return cells as Python objects; invalid characters of a text are replaced."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):

@@ -1,4 +1,4 @@
-"""Records that a program prints in a box, a name and a value to a line, as Stable-Baselines3 and OpenAI's baselines print them.
+"""Records printed in a box, with a name and a value per line, by Stable-Baselines3 and OpenAI's baselines.
 
     -----------------------------------
     | rollout/           |            |
@@ -9,8 +9,8 @@
     |    loss            | 0.0345     |
     -----------------------------------
 
-A name without a value is the group of the names below it. A line of dashes ends a record; those without a number are none. What
-all records say is read as a CSV file, a row for each.
+A name without a value is the group of the names below it. A line of dashes ends a record; boxes without a number are ignored. The
+records are read as a CSV file with one row per record.
 """
 
 import re
@@ -34,7 +34,7 @@ Record = dict[str, str]
 
 
 def detects(source: Source) -> bool:
-    """Tell by several records, one of them with a step or a name that is known."""
+    """Tell whether the text has several records, the first with a step or a known name."""
     if not is_text(source) or b"|" not in source.data[:HEAD_BYTES]:
         return False
     records = list(_records(source.data[:HEAD_BYTES]))
@@ -46,7 +46,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no name can be recognised, or none has a value.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     records = list(_records(source.data))
     names = list(dict.fromkeys(name for record in records for name in record))
@@ -56,7 +56,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _records(data: bytes) -> Iterator[Record]:
-    """Yield each record's values by name, with its group before it."""
+    """Yield each record's values by name, prefixed by its group."""
     record, group = Record(), ""
     for _, line in numbered_lines(data):
         row = _ROW.fullmatch(line.strip()) if len(line) <= MAX_LINE else None

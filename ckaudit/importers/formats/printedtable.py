@@ -1,10 +1,10 @@
-"""Tables that a program prints: names in one line, two blanks or bars between them, and numbers below, as fastai shows them.
+"""Printed tables: a line of names, separated by two blanks or by bars, and numbers below, as fastai shows them.
 
     epoch     train_loss  valid_loss  accuracy  time
     0         0.123456    0.234567    0.95      00:12
 
-Bars may stand around the cells or only between them, and lines of a box around them. Lines between the rows are passed over.
-Where the line of names stands again, another run begins. What a table says is read as that of a CSV file.
+Bars may surround the cells or only separate them, and box lines may surround the rows. Other lines between the rows are ignored.
+Where the line of names is repeated, another run begins. A table is read as a CSV file.
 """
 
 import re
@@ -30,7 +30,7 @@ _BETWEEN = re.compile(r" {2,}|\t")
 
 
 def detects(source: Source) -> bool:
-    """Tell by a line of names, one of them of a loss, and several rows below it that have as many cells."""
+    """Tell whether the text has a line of names with a loss among them, and several rows below it with as many cells."""
     if not is_text(source) or not _OF_A_LOSS.search(source.data[:HEAD_BYTES]):
         return False
     return sum(map(len, _tables(source.data[:HEAD_BYTES]))) > MIN_ROWS
@@ -41,7 +41,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no column can be recognised, or none holds a value.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     runs = list(_tables(source.data))
     names, *_ = runs[0]
@@ -53,7 +53,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _tables(data: bytes) -> Iterator[list[list[str]]]:
-    """Yield the cells of each table that has rows, its names first; all have the names of the first one."""
+    """Yield the cells of each table with rows, names first; all tables have the names of the first one."""
     table: list[list[str]] = []
     for _, line in numbered_lines(data):
         cells = _cells(line) if len(line) <= MAX_LINE else []
@@ -73,7 +73,7 @@ def _are_names(cells: list[str]) -> bool:
 
 
 def _cells(line: str) -> list[str]:
-    """Return what stands between bars, or between two blanks and more."""
+    """Return the cells between bars, or between gaps of two and more blanks."""
     inner = line.translate(_BOX_BARS).strip()
     return [cell.strip() for cell in (inner.strip("|").split("|") if "|" in inner else _BETWEEN.split(inner))]
 

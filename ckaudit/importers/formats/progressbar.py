@@ -1,11 +1,11 @@
-"""Progress bars of tqdm, as a log keeps them: `Steps:  10%|█ | 50/500 [00:49<07:21, 1.02it/s, lr=0.0001, step_loss=0.12]`.
+"""tqdm's progress bars in a log: `Steps:  10%|█ | 50/500 [00:49<07:21, 1.02it/s, lr=0.0001, step_loss=0.12]`.
 
-A bar is written anew for each step, after a carriage return or on a line of its own, with values behind its rate, or before its
-percentage as in `loss 2.31:  10%|█ | ...`; of several versions of one step the last counts. A bar that begins again after it was
-full is the next epoch: update N is the steps of the bars before it, plus its own; so is one that is full again after another
-bar, as OpenRLHF's between its episodes, and one that begins again as that of a later epoch (`epoch 3:  40%|...`), full or not.
-Returns of a policy are values as losses are. Values of a bar on validation or a test, and those that another line tells by a
-name of an evaluation, hold at the update before them. The rate of a bar is smoothed, and no time of a step.
+A bar is rewritten at each step, after a carriage return or on a new line. Its values follow its rate, or precede its
+percentage as in `loss 2.31:  10%|█ | ...`; of several versions of one step the last counts. A bar that restarts after it was full
+is the next epoch: update N is the steps of the bars before it plus its own. The same holds for a bar that is full again after
+another bar, as OpenRLHF's between its episodes, and for one that restarts with a later epoch (`epoch 3:  40%|...`), full or not.
+Returns of a policy are read as losses are. Values of a validation or test bar, and values of another line with an evaluation's
+name, belong to the update before them. The rate of a bar is smoothed and is not read as a step time.
 """
 
 import re
@@ -24,7 +24,7 @@ from ckaudit.importers.text.prefix import MAX_LINE
 NAME = "progress bars (tqdm)"
 GENERIC = False
 MIN_STEPS = 5
-"""Steps whose bars show a loss, by which a log is told to be one of bars."""
+"""Minimum number of steps whose bars show a loss in such a log."""
 
 HEAD_BYTES = 2**21
 _MARK = b"%|"
@@ -44,12 +44,12 @@ _OF_EVALUATIONS = frozenset({"val_loss", "val_ppl"})
 
 
 class BarValues(Struct, frozen=True):
-    """The values of one version of a bar, or of another line, and the update that they hold at.
+    """The values of one version of a bar, or of another line, and their update.
 
     Attributes:
-        line: Its number, carriage returns counted as ends of lines.
+        line: The line number, where carriage returns end lines too.
         step: The update.
-        values: By key.
+        values: Values by key.
     """
 
     line: int
@@ -58,15 +58,15 @@ class BarValues(Struct, frozen=True):
 
 
 class _Bar(Struct):
-    """The training bar of the moment.
+    """The current training bar.
 
     Attributes:
         before: Updates of the bars before it.
-        done: How many of its steps are done.
-        total: How many steps it has.
+        done: Number of its steps that are done.
+        total: Number of its steps.
         is_passed: Whether another bar came after it.
-        epoch: The epoch that it is of, None where it does not say so.
-        starts: Updates before each epoch that a bar was of.
+        epoch: Its epoch; None where it does not name one.
+        starts: Updates before each epoch that a bar belonged to.
     """
 
     before: int = 0
@@ -77,7 +77,7 @@ class _Bar(Struct):
     starts: dict[int, int] = field(default_factory=dict)
 
     def observe(self, done: int, total: int, epoch: int | None) -> int:
-        """Take a version of the bar, and return the update that it stands at."""
+        """Update the bar to a new version, and return the update number of that version."""
         is_full = self.done == self.total
         begins_again = done < self.done or (is_full and done == total)
         epochs_later = 0 if epoch is None or self.epoch is None or not begins_again else epoch - self.epoch
@@ -94,7 +94,7 @@ class _Bar(Struct):
 
 
 def detects(source: Source) -> bool:
-    """Tell by bars of several steps that show a loss or a return, in more versions than other lines name a loss."""
+    """Tell whether bars of several steps show a loss or a return, and there are as many such steps as other lines with a loss."""
     if not is_text(source) or _MARK not in source.data[:HEAD_BYTES]:
         return False
     bars: list[bytes] = []
@@ -117,7 +117,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no step has a value.
-        UsageError: Where `columns` names what no bar shows.
+        UsageError: Where `columns` names a key that no bar shows.
     """
     bars = _last_versions([*_versions(source.data)])
     rows = step_lines([(version.line, version.step, version.values) for version in bars])
@@ -127,7 +127,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _versions(data: bytes) -> Iterator[BarValues]:
-    """Yield the values of every version of a bar that shows any, and those that other lines tell of evaluations."""
+    """Yield the values of all versions of bars that show any, and the evaluation values of other lines."""
     bar = _Bar()
     for place, raw in enumerate(_LINE_END.split(data), 1):
         if len(raw) > MAX_LINE or not (_MARK in raw or b"al" in raw):  # as in val or eval
@@ -160,12 +160,12 @@ def _values(text: str) -> dict[str, float]:
 
 
 def _of_evaluation(key: str) -> str:
-    """Return a key of an evaluation's bar by the name that its loss has elsewhere."""
+    """Return the key of a loss in an evaluation's bar with the prefix "val", other keys unchanged."""
     return f"val {key}" if name_of(key) in ("train_loss_raw", "train_ppl") else key
 
 
 def _last_versions(versions: Sequence[BarValues]) -> list[BarValues]:
-    """Return the bars; of neighbours at one update that show the same values, only the last."""
+    """Return the bars; of adjacent versions at one update with the same keys, only the last."""
     return [
         one
         for one, after in zip(versions, [*versions[1:], None], strict=True)

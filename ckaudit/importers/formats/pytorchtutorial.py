@@ -1,4 +1,4 @@
-"""Lines of PyTorch's tutorials on recurrent networks: time, iteration, share of all, and the mean loss since the last line.
+"""Lines of PyTorch's tutorials on recurrent networks: time, iteration, percentage, and the mean loss since the last line.
 
 2m 8s (- 6m 24s) (25000 25%) 2.3920
 25000 25% (2m 8s) 2.3920 Rovigatti / Italian
@@ -27,7 +27,7 @@ _LINE = re.compile(
 
 
 def detects(source: Source) -> bool:
-    """Tell by several such lines."""
+    """Tell whether the text has several such lines."""
     if not is_text(source) or b"%" not in source.data[:HEAD_BYTES]:
         return False
     lines = _lines(source.data[:HEAD_BYTES])
@@ -39,13 +39,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no line has a loss.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     return read_named_lines(source, columns, NAME, step_lines(_lines(source.data)))
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """Yield the number of each line with a loss, its iteration, and the loss."""
+    """Yield the line number, the iteration and the loss of each line with a loss."""
     for line_number, line in numbered_lines(data):
         match = _LINE.search(line) if "%" in line and len(line) <= MAX_LINE else None
         loss = number(match[2] or match[4]) if match else None

@@ -1,7 +1,7 @@
-"""Ray Tune's and RLlib's results: `result.json`, an object to each report, or `progress.csv`, a row to each; a folder to a trial.
+"""Results of Ray Tune and RLlib: `result.json`, an object per report, or `progress.csv`, a row per report; one folder per trial.
 
-`training_iteration` counts reports. It is the step where no value of the program's own counts updates; which one was taken is
-said. The settings of a trial are in `params.json`, and with each report.
+`training_iteration` counts reports. It is the step where no value of the program counts updates; a note says which value was
+taken. The settings of a trial are in `params.json`, and in each report.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,18 +29,18 @@ _HEAD_BYTES = 2**16
 
 
 def detects(source: Source) -> bool:
-    """Tell by the values that Ray adds to each report; a folder by such files in it, or in those inside it."""
+    """Tell whether a file has the values that Ray adds to each report, or a folder or its subfolders hold such files."""
     if not source.is_folder:
         return {*_names(source.head)} >= _OWN
     return any(_trials(source))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every trial.
+    """Read all trials.
 
     Raises:
-        UnreadableError: Where no trial holds a value whose name is known.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where no trial holds a value with a known name.
+        UsageError: Where `columns` names something that does not exist.
     """
     if not source.is_folder:
         return _read(source, columns, "")
@@ -58,7 +58,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _trials(source: Source) -> Iterator[tuple[Source, Source]]:
-    """Yield the folder of each trial with its results: the folder itself, or those right inside it."""
+    """Yield the folder of each trial with its results: the folder itself, or its subfolders."""
     for folder in (source, *list(source.folders())[:MAX_TRIALS]):
         files = [file for name in _RESULTS if (file := folder.inside(name)) is not None and not file.is_folder]
         for file in files[:1]:
@@ -69,7 +69,7 @@ def _trials(source: Source) -> Iterator[tuple[Source, Source]]:
 
 
 def _names(head: bytes) -> list[str]:
-    """Return the names of values in the first bytes of results of either kind."""
+    """Return the names of values in the first bytes of results in either format."""
     if head.lstrip().startswith(b"{"):
         rows = jsonl.objects(head)
         return [*rows[0]] if rows else []

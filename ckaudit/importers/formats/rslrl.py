@@ -1,13 +1,12 @@
-"""rsl_rl's console, as Isaac Lab and legged robots' trainings show it: a block for each iteration, a name and a value to a line.
+"""rsl_rl's console in trainings of Isaac Lab and legged robots: a block per iteration, with a name and a value per line.
 
               Learning iteration 12/1500
                 Computation: 96968 steps/s (collection: 0.512s, learning 0.141s)
          Mean surrogate loss: -0.0028
                  Mean reward: 4.21
               Iteration time: 0.65s
-
-Iterations count from 0, so iteration N is step N + 1; where they begin anew, another run does. What all blocks say is
-read as a CSV file, a row for each.
+Iterations count from 0, so iteration N is step N + 1; where they restart, another run begins. The blocks are read as a CSV file
+with one row per block.
 """
 
 import re
@@ -34,7 +33,7 @@ _BLOCKS = ConsoleBlocks(
 
 
 def detects(source: Source) -> bool:
-    """Tell by the first lines of several blocks that hold numbers."""
+    """Tell whether the text has the first lines of several blocks that hold numbers."""
     return _BLOCKS.are_in(source)
 
 
@@ -43,7 +42,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no name can be recognised, or none has a value.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     records = _BLOCKS.records(source.data)
     started = numbered_starts([int(record["step"]) for record in records])

@@ -1,7 +1,7 @@
-"""Sacred's `metrics.json`, by its file observer: for each metric lists of steps, of times and of values.
+"""`metrics.json` from Sacred's file observer: lists of steps, times and values for each metric.
 
-A step is what the program passed, else a count from 0 for each metric. Times are of UTC and do not say so. A folder of
-numbered runs holds one for each, with `config.json`; `run.json` names the experiment.
+A step is the number that the program passed, else a count from 0 per metric. Times are in UTC without saying so. A folder of
+numbered runs holds one such file per run, with `config.json`; `run.json` names the experiment.
 """
 
 import re
@@ -31,18 +31,18 @@ _START = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.){1,200}"\s*:\s*\{\s*"(?:steps|time
 
 
 def detects(source: Source) -> bool:
-    """Tell by a first member with lists of steps, times and values; a folder by such a file in it, or in those inside it."""
+    """Tell whether a file's first member has lists of steps, times and values, or a folder or its subfolders hold such a file."""
     if not source.is_folder:
         return _START.match(source.head) is not None
     return any(_folders(source))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every run.
+    """Read all runs.
 
     Raises:
-        UnreadableError: Where a file is cut off, or no run logged anything whose name is known.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where a file is truncated, or no run logged a series with a known name.
+        UsageError: Where `columns` names something that does not exist.
     """
     if not source.is_folder:
         return runs_of([_tracked("", _metrics(source), {}, {})], columns, source.shown, NAME)
@@ -102,7 +102,7 @@ def _list(lists: Any, key: str) -> Sequence[Any]:
 
 
 def _value(cell: Any) -> float | None:
-    """Return a number; one of numpy may be an object that keeps it as its value."""
+    """Return a number; numpy numbers may be written as an object with a `value`."""
     return number(cell.get("value") if isinstance(cell, dict) else cell)
 
 

@@ -1,6 +1,6 @@
-"""One series saved as a table of steps and values, under its own name: `train_loss.csv`, as Neptune's `fetch_values` gives it.
+"""One series saved as a table of steps and values, named by its file: `train_loss.csv`, as Neptune's `fetch_values` returns it.
 
-The header holds `step` and `value`, and at most an index and a time; what the value is stands in the name of the file alone.
+The header holds `step` and `value`, and at most an index and a time; only the file name says what the value is.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _TIMES = {_TIME, "time", "wall_time"}
 
 
 def detects(source: Source) -> bool:
-    """Tell by the header, and a name of the file that is that of a series."""
+    """Tell whether the table has such a header, and the file the name of a series."""
     table_head = sniff_table(source.head)
     if table_head is None or not _name_of(source):
         return False
@@ -31,11 +31,11 @@ def detects(source: Source) -> bool:
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the values under the name of the file, or under the name that `columns` gives them.
+    """Read the values under the name of the file, or under the name in `columns`.
 
     Raises:
         UnreadableError: Where no value is a number.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     table_head = sniff_table(source.head)
     if columns or table_head is None:
@@ -51,7 +51,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _in_seconds(cell: str) -> str:
-    """Return a date and time in Unix seconds, anything else as it stands."""
+    """Return a date and time in Unix seconds, any other text unchanged."""
     return cell if (seconds := unix_time(cell.strip())) is None else repr(seconds)
 
 

@@ -1,13 +1,13 @@
-"""The table that spaCy's training prints: losses summed since the row before, and scores on the development set.
+"""The table printed by spaCy's training: losses summed since the previous row, and scores on the development set.
 
     E    #       LOSS TOK2VEC  LOSS NER  ENTS_F  ENTS_P  ENTS_R  SCORE
     ---  ------  ------------  --------  ------  ------  ------  ------
       0       0          0.00     39.74    0.00    0.00    0.00    0.00
       0     200        229.30   1917.43   19.02   19.02   19.02    0.19
 
-`#` counts updates from 0, so # N is step N + 1. Losses are sums over the updates since the row before, and the loss of
-an update is their mean. Those of what only passes gradients on, TOK2VEC and TRANSFORMER, are none; those of several components
-are summed. A table that begins again is another run.
+`#` counts updates from 0, so # N is step N + 1. Losses are sums over the updates since the previous row, and the loss of
+an update is their mean. TOK2VEC and TRANSFORMER only pass gradients on, and are not losses; the losses of several components
+are summed. Where the count restarts, another run begins.
 """
 
 import re
@@ -35,7 +35,7 @@ Row = dict[str, float]
 
 
 def detects(source: Source) -> bool:
-    """Tell by the line of names and rows below it."""
+    """Tell whether the text has the line of names and rows below it."""
     return is_text(source) and _BEGINS.search(source.data[:HEAD_BYTES]) is not None and len(list(_rows(source.data))) >= MIN_ROWS
 
 
@@ -44,7 +44,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no column holds a value.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     rows = list(_rows(source.data))
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -63,7 +63,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _since(before: float, after: float) -> int:
-    """Return the updates between two rows; the first row of a training that begins anew has all up to it."""
+    """Return the updates between two rows; for the first row after a restart, all updates up to it."""
     return int(after - before) if after > before else int(after) + 1
 
 

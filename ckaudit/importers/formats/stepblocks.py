@@ -1,14 +1,13 @@
-"""Blocks of lines below a line that names their step, a value or a few in each, as Coqui TTS prints them.
+"""Blocks of lines below a line that names their step, with a few values per line, as Coqui TTS prints them.
 
        --> STEP: 25/500 -- GLOBAL_STEP: 50
          | > loss: 59.67995  (60.27675)
          | > grad_norm: 111.58461  (130.00000)
-
     > EVALUATION
          | > avg_loss: 50.49594 (+0.0)
 
-Of several counts in a heading the last is the step. A block without a step of its own holds at the step before it, and its losses
-are of an evaluation where its heading says so. Of `59.7 (60.3)` the first number is taken, the second is a mean so far.
+Of several counts in a heading the last is the step. A block without a step of its own belongs to the previous step, and its
+losses are evaluation losses where its heading says so. Of `59.7 (60.3)` the first number is taken; the second is a running mean.
 """
 
 import re
@@ -24,7 +23,7 @@ from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 NAME = "blocks of lines under a step"
 GENERIC = True
 MIN_STEPS = 5
-"""Steps with a training loss below them that make a log."""
+"""Minimum number of steps with a training loss in such a log."""
 
 HEAD_BYTES = 2**18
 MAX_HEADING = 160  # characters
@@ -35,7 +34,7 @@ StepValues = tuple[int, int, dict[str, float]]
 
 
 def detects(source: Source) -> bool:
-    """Tell by several rising steps, each on a line without a value, and a training loss below them."""
+    """Tell whether the text has several rising steps, each on a line without a value, and training losses below them."""
     head = source.data[:HEAD_BYTES]
     if not is_text(source) or b"oss" not in head or sum(map(_may_be_heading, numbered_lines(head))) < MIN_STEPS:
         return False
@@ -48,7 +47,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no step has a value.
-        UsageError: Where `columns` names what no line holds.
+        UsageError: Where `columns` names a key that no line holds.
     """
     rows = step_lines(_lines(source.data))
     left_out = [] if columns else [key for key in rows.columns if name_of(key) is None]
@@ -56,7 +55,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _lines(data: bytes) -> Iterator[StepValues]:
-    """Yield the number of each line with a value of a known name, the step named last before it, and its values."""
+    """Yield the line number, the last step named before, and the values of each line with a value of a known name."""
     step, phase = 0, ""
     for line_number, line in numbered_lines(data):
         if len(line) > MAX_LINE:
@@ -74,6 +73,6 @@ def _lines(data: bytes) -> Iterator[StepValues]:
 
 
 def _may_be_heading(numbered: tuple[int, str]) -> bool:
-    """Tell whether a line names a step and no loss, which costs less than to look for all its values."""
+    """Tell whether a line names a step and no loss; this is cheaper than parsing all its values."""
     _, line = numbered
     return len(line) <= MAX_HEADING and "oss" not in line and _STEP.search(line) is not None

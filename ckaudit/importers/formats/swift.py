@@ -1,7 +1,7 @@
-"""ms-swift's `logging.jsonl`: what the Trainer logged, with the step as "10/500" and times in words.
+"""ms-swift's `logging.jsonl`: the Trainer's log, with the step as "10/500" and times in words.
 
-`loss` is the mean over the updates since the entry before, `grad_norm` that before clipping. `memory(GiB)` is the most that
-was reserved so far; the speed is the mean over the whole training so far. The last entry sums the training up.
+`loss` is the mean over the updates since the previous entry, `grad_norm` is taken before clipping. `memory(GiB)` is the maximum
+reserved so far; the speed is the mean over the whole training so far. The last entry sums up the training.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _NAMES: Names = {
     "grad_norm": Mapped("grad_global_norm"),
     "learning_rate": Mapped("learning_rate"),
     "memory(GiB)": Mapped("gpu_mem_used", 2**30),
-    "train_loss": Mapped(""),  # the mean of the whole training, in its summary
+    "train_loss": Mapped(""),  # the mean of the whole training, in the summary
     "num_input_tokens_seen": Mapped("tokens_seen"),
 }
 _SILENT = (_STEP, "epoch", "percentage", "elapsed_time", "remaining_time", "train_speed(iter/s)", "train_speed(s/it)")
@@ -36,7 +36,7 @@ _LAST = (
 
 
 def detects(source: Source) -> bool:
-    """Tell by the members that only this writer has."""
+    """Tell whether a line has the members that only this writer has."""
     return any(_STEP in row or {"train_speed(iter/s)", _OLD_STEP} <= row.keys() for row in sample(source.head))
 
 
@@ -45,7 +45,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where nothing was logged.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     if "step" in columns:
         raise UsageError(f"the step of {NAME} is always {_STEP}", hint="Leave out --map step=.")
@@ -63,7 +63,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _part(cell: Any, which: int) -> float | None:
-    """Return the step, or the last one planned, of "10/500".
+    """Return the step of "10/500", or the last planned step.
 
     >>> _part("10/500", 0), _part("10/500", 1), _part(None, 0)
     (10.0, 500.0, None)

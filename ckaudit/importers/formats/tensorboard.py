@@ -1,10 +1,10 @@
-"""TensorBoard: event files, one alone or folders of them, from any of its writers.
+"""TensorBoard: event files, a single one or folders of them, from any of its writers.
 
-The step is the number that the program passed; a value is a number or a tensor without dimensions, and NaN is NaN. A program
-that starts again writes a new file into the same folder: files of a folder are one run, read in the order of their times. What
-is logged again from an earlier step on replaces what stood there, and a writer may say so itself (`purge_step`). A folder
-inside is a run of its own, but for those that writers make beside a run. Histograms of the first kind
-carry the sums of their values and so exact norms, those of the second only counts.
+The step is the number that the program passed. A value is a number or a 0-dimensional tensor, and NaN is NaN. A program
+that starts again writes a new file into the same folder: the files of a folder are one run, read in the order of their times.
+Values logged again from an earlier step on replace the old ones, and a writer may announce this itself (`purge_step`). A
+subfolder is a run of its own, except those that writers create for parts of a run. Histograms of the first kind
+carry the sums of their values and therefore exact norms; those of the second kind only carry counts.
 """
 
 import json
@@ -29,8 +29,8 @@ GENERIC = False
 SEARCHES = True
 MAX_FILES = 5000
 _MARK_BYTES = 64
-_FIRST_BYTES = 1024  # the first event says the version and nothing more
-_PART_OF_NAME = "tfevents"  # by which TensorBoard itself finds its files in a folder
+_FIRST_BYTES = 1024  # the first event only holds the version
+_PART_OF_NAME = "tfevents"  # TensorBoard itself finds its files by this part of their names
 _NO_CURVES = {
     b"images",
     b"audio",
@@ -42,20 +42,20 @@ _NO_CURVES = {
     b"projector",
     b"graph_keras_model",
 }
-_SETTINGS = {"args/text_summary": "", "model_config/text_summary": "model"}  # by Hugging Face's trainer
+_SETTINGS = {"args/text_summary": "", "model_config/text_summary": "model"}  # written by Hugging Face's Trainer
 _SIDES = {"train": "train", "validation": "validation", "val": "validation", "valid": "validation", "eval": "eval"}
 _OF_ALGOPERF = "accumulated_submission_time"
 _EPOCHS = "epoch_loss"
 
 
 class EventFolder(Struct):
-    """What the event files of one folder hold.
+    """The contents of the event files in one folder.
 
     Attributes:
         folder: Its path below the source; empty: the source itself.
         points: Points by tag.
         layers: Histograms.
-        starts: When the writer said that it starts again, and from which step.
+        starts: Times at which the writer started again, and the step it restarted from.
         config: Settings.
         model: Settings of the model.
         notes: What could not be read.
@@ -70,7 +70,7 @@ class EventFolder(Struct):
     notes: list[str] = field(default_factory=list)
 
     def take_settings(self, where: str, text: bytes) -> None:
-        """Take settings written as one JSON object, those of the model where `where` says so."""
+        """Add settings written as one JSON object: to the model's settings if `where` is not empty, else to the run's."""
         try:
             settings = json.loads(text)
         except (ValueError, RecursionError):
@@ -80,7 +80,7 @@ class EventFolder(Struct):
 
 
 class _Reading(Struct):
-    """What is known of one folder's files while they are read."""
+    """State of one folder's files while they are read."""
 
     part: EventFolder
     plugins: dict[bytes, bytes] = field(default_factory=dict)
@@ -89,16 +89,16 @@ class _Reading(Struct):
 
 
 def detects(source: Source) -> bool:
-    """Tell by the version that the first event of a file says; in a folder by any such file."""
+    """Tell whether a file's first event holds the version, or a folder holds such a file."""
     return next(_files(source), None) is not None if source.is_folder else MARK in source.head[:_MARK_BYTES]
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every run: scalars, histograms of layers, and settings where a writer keeps them.
+    """Read all runs: scalars, histograms of layers, and settings where a writer stores them.
 
     Raises:
-        UnreadableError: Where no event can be read, or no run holds a series whose name is known.
-        UsageError: Where protobuf is missing, or `columns` names what is not there.
+        UnreadableError: Where no event can be read, or no run holds a series with a known name.
+        UsageError: Where protobuf is missing, or `columns` names something that does not exist.
     """
     messages()
     folders: dict[str, list[Source]] = {}
@@ -110,7 +110,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _read_foreign(source: Source, folders: Mapping[str, list[Source]], columns: Mapping[str, str]) -> list[Imported]:
-    """Read the runs that other programs wrote, the files of each by folder."""
+    """Read the runs that other programs wrote; `folders` has the files of each by folder."""
     tracked = _tracked_runs([_part(name, files) for name, files in folders.items()])
     if sum(map(len, folders.values())) == MAX_FILES:
         tracked[0].notes.append(f"only the first {MAX_FILES:,} event files were read: name the folder of a run")
@@ -123,7 +123,7 @@ def _read_foreign(source: Source, folders: Mapping[str, list[Source]], columns: 
 
 
 def _files(source: Source) -> Iterator[tuple[str, Source]]:
-    """Yield the event files in a folder and in those inside it."""
+    """Yield the event files in a folder and its subfolders."""
     for name, file in source.files(max_files=MAX_FILES, part_of_name=_PART_OF_NAME):
         if MARK in file.first(_MARK_BYTES):
             yield name, file
@@ -150,7 +150,7 @@ def _first_time(file: Source) -> float:
 
 
 def _parsed(name: str, data: bytes) -> Any:
-    """Return a message, None where the bytes are none."""
+    """Return a message, or None where the bytes are not one."""
     kind = messages()[name]
     from google.protobuf.message import DecodeError
 
@@ -208,7 +208,7 @@ def _count(reading: _Reading, what: str, number: int) -> None:
 
 
 def _take(reading: _Reading, step: int, value: Any, clock: float) -> None:
-    """Take a value that is not stored as a plain number."""
+    """Add a value that is not stored as a plain number."""
     tag, name = value.tag or value.node_name, _name(reading, value)
     if value.HasField("metadata"):
         plugin = value.metadata.plugin_data
@@ -238,7 +238,7 @@ def _take_tensor(reading: _Reading, step: int, name: str, tensor: Any, clock: fl
 
 
 def _take_histogram(layers: LayerStatistics, step: int, name: str, histo: Any) -> None:
-    """Take a histogram that has only the right edge of each bin; the outer edges are its smallest and largest value."""
+    """Add a histogram that has only the right edge of each bin; its outer edges are the smallest and the largest value."""
     limits, counts = list(histo.bucket_limit), list(histo.bucket)
     if len(limits) != len(counts):
         limits, counts = [], []
@@ -264,9 +264,9 @@ def _take_hparams(reading: _Reading, content: bytes) -> None:
             reading.part.config[hparam.key.decode("utf-8", errors="replace")] = text
 
 
-# What writers put beside a run belongs to it. `add_scalars(main, {key: ...})` makes a folder `<main>_<key>` (PyTorch) or
-# `<main>/<key>` (tensorboardX) for each key, with the points under `main`; Keras makes a folder `train` and one `validation`, an
-# Estimator `eval` inside the run, `add_hparams` a folder named by the time. Every other folder is a run by itself.
+# Some folders belong to a run. `add_scalars(main, {key: ...})` makes a folder `<main>_<key>` (PyTorch) or `<main>/<key>`
+# (tensorboardX) for each key, with the points under `main`. Keras makes a folder `train` and a folder `validation`, an
+# Estimator `eval` inside the run, `add_hparams` a folder named by the time. Any other folder is a run of its own.
 def _tracked_runs(parts: Sequence[EventFolder]) -> list[TrackedRun]:
     """Return the runs, each joined with the folders that belong to it."""
     by_folder = {part.folder: part for part in parts}
@@ -282,7 +282,7 @@ def _tracked_runs(parts: Sequence[EventFolder]) -> list[TrackedRun]:
 
 
 def _home(folder: str, series: dict[str, dict[str, LoggedSeries]]) -> tuple[str, str | None]:
-    """Return the run that a folder belongs to, and the prefix of its tags; None: its tags are no series of the run."""
+    """Return the run that a folder belongs to, and the prefix of its tags; None: its tags are not series of the run."""
     parent, _, name = folder.rpartition("/")
     if not folder:
         return "", ""
@@ -299,7 +299,7 @@ def _home(folder: str, series: dict[str, dict[str, LoggedSeries]]) -> tuple[str,
 
 
 def _together(folder: str, tags: Iterable[str], series: Container[str]) -> Iterator[tuple[str, str]]:
-    """Yield the run whose `add_scalars` made a folder, and the key that the folder is for."""
+    """Yield the run whose `add_scalars` created a folder, and the key of that folder."""
     names = list(tags)
     parts = folder.split("/")
     for depth in range(len(parts) - 1, -1, -1):
@@ -341,12 +341,12 @@ def _tracked(home: str, members: Iterable[tuple[EventFolder, str | None, dict[st
 
 
 def _know_writers(run: TrackedRun) -> None:
-    """Set the names of writers whose names mean something else than elsewhere."""
+    """Set the meaning of names that some writers use differently from others."""
     if _OF_ALGOPERF in run.series:
         run.aside = {name for name in run.series if name.startswith(("train/", "test/"))}
         run.notes.append("AlgoPerf's train/ and test/ evaluate a part of another split and were left out")
     if f"train/{_EPOCHS}" in run.series or _EPOCHS in run.series:
-        # Keras's names: those by update where it logged by update, else those by epoch, whose steps are epochs.
+        # Keras's names: those by update if it logged by update, else those by epoch, whose steps are epochs.
         before = "train/" if f"train/{_EPOCHS}" in run.series else ""
         if f"{before}batch_loss" in run.series:
             run.usual = {"train_loss_raw": f"{before}batch_loss", "val_loss": "validation/evaluation_loss_vs_iterations"}

@@ -1,7 +1,7 @@
-"""A scalar of TensorBoard saved as CSV: wall time, step and value; what the value is stands in the name of the file alone.
+"""A TensorBoard scalar saved as CSV: wall time, step and value; only the file name says what the value is.
 
-The browser calls it `run-RUN-tag-TAG.csv`. A file of another name needs `--map loss=Value`. A folder that holds several tags of a
-run, and no other log, is read as a whole: each RUN is a run, and its tags are the run's series.
+The browser names it `run-RUN-tag-TAG.csv`. A file with another name needs `--map loss=Value`. A folder that holds several tags of
+a run, and no other log, is read as a whole: each RUN is a run, and its tags are the run's series.
 """
 
 import re
@@ -26,16 +26,16 @@ TagFile = tuple[str, Source]
 
 
 def detects(source: Source) -> bool:
-    """Tell by the header; a folder by several tags of a run, where no other log lies in it."""
+    """Tell whether a file has the header, or a folder holds several tags of a run and no other log."""
     return bool(_files_by_run(source)) if source.is_folder else _delimiter(source) is not None
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the values under the tag that the file's name gives, or under the name that `columns` gives them.
+    """Read the values under the tag in the file name, or under the name in `columns`.
 
     Raises:
         UnreadableError: Where neither says what the values are, or none is a number.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     if source.is_folder:
         return runs_of([_tracked(run, files) for run, files in _files_by_run(source).items()], columns, source.shown, NAME)
@@ -47,13 +47,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _delimiter(source: Source) -> str | None:
-    """Return what stands between the cells of a scalar's table, None where the file is no such table."""
+    """Return the separator of the cells in a scalar's table, or None where the file is not such a table."""
     table_head = sniff_table(source.head)
     return table_head[0] if table_head is not None and table_head[1] == HEADER else None
 
 
 def _files_by_run(folder: Source) -> dict[str, list[TagFile]]:
-    """Return the tags of each run in a folder with their files; none where no run has several, or another log lies there."""
+    """Return the tags and files of each run in a folder; none where no run has several tags, or another log lies there."""
     if next(folder.folders(), None) is not None:
         return {}
     runs: dict[str, list[TagFile]] = {}

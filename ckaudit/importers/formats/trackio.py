@@ -1,7 +1,7 @@
-"""trackio: a database of SQLite for each project, a row for each call of `log`, its values as one JSON object.
+"""trackio: an SQLite database per project, with a row per call of `log`, whose values are one JSON object.
 
-Steps are what the program passed, else trackio's own count of calls from 0. NaN and infinities are words; what a call did not
-log is not in its row. Rows are written in batches, and several can carry the time of one batch.
+Steps are the numbers that the program passed, else trackio's own count of calls from 0. NaN and infinities are words. A row only
+holds what its call logged. Rows are written in batches, and several can have the time of one batch.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,16 +27,16 @@ _TABLES = {"metrics": ("timestamp", "run_name", "step", "metrics")}
 
 
 def detects(source: Source) -> bool:
-    """Tell by the columns of its table of metrics; a folder by such databases in it, a project each."""
+    """Tell whether a database has the columns of the table of metrics, or a folder holds such databases, one per project."""
     return bool(databases(source, _TABLES))
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every run of a project, or of all projects in a folder.
+    """Read all runs of a project, or of all projects in a folder.
 
     Raises:
-        UnreadableError: Where the database is broken, or no run logged anything whose name is known.
-        UsageError: Where `columns` names what is not there.
+        UnreadableError: Where the database is broken, or no run logged a series with a known name.
+        UsageError: Where `columns` names something that does not exist.
     """
     tracked = [run for file in databases(source, _TABLES) or [source] for run in _project(file, columns)]
     number_equal_names(tracked)
@@ -62,7 +62,7 @@ def _project(source: Source, columns: Mapping[str, str]) -> list[TrackedRun]:
 
 
 def _take(rows: RowCollector, time: Any, step: Any, members: Any) -> bool:
-    """Take a row, and tell whether it was one."""
+    """Add a row, and return whether it has a step and values."""
     values = _object(members)
     number = step_number(step) if isinstance(step, int | float) else None
     if values is None or number is None:
@@ -74,7 +74,7 @@ def _take(rows: RowCollector, time: Any, step: Any, members: Any) -> bool:
 
 
 def _object(text: Any) -> dict[str, Any] | None:
-    """Return a JSON object, None where the cell is none; newer versions write it as bytes."""
+    """Return a JSON object, or None where the cell is not one; newer versions write it as bytes."""
     if not isinstance(text, str | bytes):
         return None
     try:
@@ -85,7 +85,7 @@ def _object(text: Any) -> dict[str, Any] | None:
 
 
 def _time(text: Any) -> float:
-    """Return Unix seconds; a time without a zone was the machine's own, which nobody knows."""
+    """Return Unix seconds; a time without a zone is in the machine's unknown local time, and is not used."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
         return time.timestamp() if time is not None and time.tzinfo is not None else NO_TIME

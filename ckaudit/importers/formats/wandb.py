@@ -1,10 +1,9 @@
 """Weights & Biases on disk: a `.wandb` file, the folder of an offline run, or a folder of them; older `wandb-history.jsonl`.
 
-The file holds what the program logged before anything is sent, a record for each call of `log`. `_step` counts those calls
-unless the program passes one; `_timestamp` is Unix time. A value is JSON text, in which NaN and infinities stand bare or as
-words; what a call did not log is not in its record. An offline run that is resumed writes a folder of its own under the same
-id: the folders of one id are one run. The package itself reads such files only in a program that is not Python, so they are
-read here.
+The file holds what the program logged before anything is sent, one record per `log` call. `_step` counts those calls unless the
+program passes a step; `_timestamp` is Unix time. A value is JSON text, with NaN and infinities bare or as words; a record only
+holds what its call logged. A resumed offline run writes another folder with the same id: the folders of one id are one run. The
+wandb package itself reads such files only in a program that is not Python, so they are read here.
 """
 
 import struct
@@ -78,11 +77,11 @@ class _Run(Struct):
 
 
 class Damage(Struct):
-    """The parts of a log that cannot be read.
+    """The unreadable parts of a log.
 
     Attributes:
         torn: Whether it ends in the middle of a record.
-        blocks: How many blocks have a wrong checksum.
+        blocks: Number of blocks with a wrong checksum.
     """
 
     torn: bool = False
@@ -90,16 +89,16 @@ class Damage(Struct):
 
 
 def detects(source: Source) -> bool:
-    """Tell by the first bytes of a file, or the members of its rows; in a folder by any such file."""
+    """Tell whether a file has the first bytes of a log or the members of history rows, or a folder holds such a file."""
     return next(_files(source), None) is not None
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read every run.
+    """Read all runs.
 
     Raises:
-        UnreadableError: Where no run logged anything whose name is known.
-        UsageError: Where protobuf is missing, or `columns` names what is not there.
+        UnreadableError: Where no run logged a series with a known name.
+        UsageError: Where protobuf is missing, or `columns` names something that does not exist.
     """
     runs: dict[str, _Run] = {}
     files = list(_files(source))
@@ -119,7 +118,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _files(source: Source) -> Iterator[Source]:
-    """Yield logs in the order of their names, which hold the time; the older history of a run only where it has no log."""
+    """Yield logs in the order of their names, which hold the time, then the older histories of runs without a log."""
     if not source.is_folder:
         if source.first(len(MARK)) == MARK or _is_history(source):
             yield source
@@ -136,7 +135,7 @@ def _files(source: Source) -> Iterator[Source]:
 
 
 def _is_history(file: Source) -> bool:
-    """Tell a history by the two members that the package puts into every row."""
+    """Tell whether the first row has the members that the package writes into every row."""
     line = file.first(2**16).lstrip().partition(b"\n")[0]
     return line.startswith(b"{") and b'"_step"' in line and (b'"_timestamp"' in line or b'"_runtime"' in line)
 
@@ -147,7 +146,7 @@ def _messages() -> dict[str, Any]:
 
 
 def _read_log(runs: dict[str, _Run], file: Source) -> None:
-    """Read a log; the record of its run stands at its beginning."""
+    """Read a log, which begins with the record of its run."""
     kind, damage = _messages()["Record"], Damage()
     from google.protobuf.message import DecodeError
 
@@ -201,12 +200,12 @@ def _take_config(run: _Run, config: Any) -> None:
 
 
 def _path(item: Any) -> list[str]:
-    """Return the names that lead to a member: several where it is nested."""
+    """Return the path of names to a member: several names where it is nested."""
     return [_text(key) for key in item.nested_key] or [_text(item.key)]
 
 
 def _put(place: dict[str, Any], path: list[str], value: Any) -> None:
-    """Put a member into nested objects; members deeper than `MAX_DEPTH` are left out."""
+    """Set a member in nested objects; members deeper than `MAX_DEPTH` are left out."""
     if len(path) > MAX_DEPTH:
         return
     for name in path[:-1]:
@@ -247,7 +246,7 @@ def _number(text: bytes) -> float | None:
 
 
 def _read_history(run: _Run, file: Source) -> None:
-    """Read rows of JSON."""
+    """Read a history of JSON rows."""
     run.name = file.path.resolve().parent.name if file.path.parent.name != "files" else file.path.resolve().parent.parent.name
     lines = file.data.split(b"\n")
     torn = lines.pop().strip()
@@ -286,11 +285,11 @@ def _tracked(logged: _Run, columns: Mapping[str, str]) -> TrackedRun:
     return run
 
 
-# The log of `.wandb` files: blocks of 32 KiB with pieces of records, each piece with its checksum. The layout is that of
-# LevelDB's log (a piece is whole, first, middle or last), the checksum a CRC-32 over the kind and the bytes. Where a checksum is
-# wrong the rest of its block cannot be trusted; the next block begins anew.
+# A `.wandb` file consists of blocks of 32 KiB with pieces of records, each with a checksum. The layout is that of LevelDB's log
+# (a piece is whole, first, middle or last); the checksum is a CRC-32 over the kind and the bytes. After a wrong checksum the rest
+# of its block cannot be trusted; reading continues at the next block.
 def records(data: bytes, damage: Damage) -> Iterator[bytes]:
-    """Yield the whole records of a log, without the file's header, and note in `damage` what could not be read."""
+    """Yield the complete records of a log, without the file's header, and record in `damage` what could not be read."""
     parts: list[bytes] = []
     size = 0
     for kind, piece in _pieces(data, damage):

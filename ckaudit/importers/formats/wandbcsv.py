@@ -1,7 +1,7 @@
-"""A chart of Weights & Biases saved as CSV: the x axis, then `RUN - METRIC` with `__MIN` and `__MAX` for each run and metric.
+"""A Weights & Biases chart saved as CSV: the x axis, then `RUN - METRIC` with `__MIN` and `__MAX` for each run and metric.
 
-One file holds a chart, so one or few metrics of one or several runs. A chart shows points that were thinned out; MIN and MAX
-are those of what was left out between two of them. An empty cell: that run logged nothing there.
+A file holds one chart, so one or few metrics of one or several runs. A chart shows thinned-out points; MIN and MAX
+are those of the points left out between two of them. An empty cell means that its run logged nothing there.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,14 +27,14 @@ _CLOCKS = ("relative time", "wall time")
 
 
 class _Chart(Struct, frozen=True):
-    """What the header says: the position of the x axis, and of each run's metrics."""
+    """The contents of the header: the position of the x axis, and of each run's metrics."""
 
     axis: int
     runs: dict[str, dict[str, int]]
 
 
 def detects(source: Source) -> bool:
-    """Tell by names of the form RUN - METRIC with their MIN and MAX, or by nothing else beside the x axis."""
+    """Tell whether the header has names of the form RUN - METRIC with their MIN and MAX, or only such names beside the x axis."""
     table_head = sniff_table(source.head)
     if table_head is None:
         return False
@@ -44,11 +44,11 @@ def detects(source: Source) -> bool:
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
-    """Read the chart, a run for each that is in it; `columns` may name metrics without their run.
+    """Read the chart, one run for each run in it; `columns` may name metrics without their run.
 
     Raises:
         UnreadableError: Where no metric has a known name, or none holds a value.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     table_head = sniff_table(source.head)
     if table_head is None:
@@ -102,7 +102,7 @@ def _curves(table: NumberTable, chart: _Chart, metrics: Mapping[str, int], colum
 
 
 def _on_axis(name: str, axis: Numbers, series: dict[str, Numbers], lines: Sequence[int]) -> Curves:
-    """Return the curves over the x axis of a chart, whatever it is."""
+    """Return the curves over the x axis of a chart; rows are numbered where the axis is neither steps nor epochs."""
     if catalogue_name(name) == "step":
         steps, notes = steps_of(axis, lines)
         return Curves(steps, series, notes)

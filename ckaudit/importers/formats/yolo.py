@@ -1,7 +1,7 @@
-"""YOLO's `results.csv`: one row per epoch, padded names, the parts of the loss in columns of their own.
+"""YOLO's `results.csv`: one row per epoch, padded names, the parts of the loss in separate columns.
 
-The loss that is trained is the sum of its parts (box, cls, dfl; obj, seg, pose in others), each already weighted. `epoch`
-counts from 1, or from 0 in older versions; updates are not counted. `lr/pg0` is the rate of the first group of weights.
+The training loss is the sum of its parts (box, cls, dfl; obj, seg, pose in others), which are already weighted. `epoch`
+counts from 1, or from 0 in older versions; updates are not counted. `lr/pg0` is the rate of the first parameter group.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _RATES = ("lr/pg0", "x/lr0")
 
 
 def detects(source: Source) -> bool:
-    """Tell by an epoch beside parts of a loss and scores under their prefixes."""
+    """Tell whether the header has an epoch, parts of a loss, and scores or rates with YOLO's prefixes."""
     table_head = sniff_table(source.head)
     if table_head is None or epoch_of(table_head[1]) is None:
         return False
@@ -39,7 +39,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where nothing was logged.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     table_head = sniff_table(source.head)
     if table_head is None:
@@ -64,7 +64,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def without_zeros(held_out: Numbers) -> tuple[Numbers, list[str]]:
-    """Return a validation loss without the epochs at which every part is exactly 0, which were not evaluated, and a note."""
+    """Return a validation loss without the epochs at which it is exactly 0, which were not evaluated, and a note."""
     zero = held_out.recorded & (held_out.values == 0)
     if not zero.any():
         return held_out, []
@@ -83,7 +83,7 @@ def _curves(table: NumberTable, series: dict[str, Numbers], epoch: int | None) -
 
 
 def sum_of_parts(parts: Sequence[Numbers]) -> Numbers:
-    """Return the sum of the parts of a loss where all of them were recorded."""
+    """Return the sum of the parts of a loss where all of them are recorded."""
     recorded = np.logical_and.reduce([part.recorded for part in parts])
     return Numbers(np.sum([part.values for part in parts], axis=0), recorded)
 

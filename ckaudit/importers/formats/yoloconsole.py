@@ -1,12 +1,12 @@
-"""YOLO's console, as Ultralytics prints it: below a header a line for each epoch, and behind it one of its validation.
+"""YOLO's console, as Ultralytics prints it: a line per epoch below a header, followed by a line on its validation.
 
       Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size
        1/40      2.19G      1.183      2.064      1.623         20        640: 100%|██████████| 40/40 [00:12<00:00, 3.0it/s]
                  Class     Images  Instances      Box(P          R      mAP50  mAP50-95): 100%|██████████| 7/7 [00:02<00:00]
                    all        400        400      0.512      0.303      0.195      0.048
 
-Losses are means over the epoch, so that an epoch whose bar is not full is left out. Losses and scores have the names that they
-have in `results.csv`, and the loss that is trained is the sum of its parts, as there. Losses of validation are not printed.
+Losses are means over the epoch, so an epoch whose bar is not full is left out. Losses and scores have the names that they have in
+`results.csv`, and the training loss is the sum of its parts, as there. Validation losses are not printed.
 """
 
 import re
@@ -38,7 +38,7 @@ EpochValues = tuple[int, int, dict[str, float]]
 
 
 def detects(source: Source) -> bool:
-    """Tell by a header, and an epoch below it."""
+    """Tell whether the text has a header and an epoch below it."""
     head = source.data[:HEAD_BYTES]
     return is_text(source) and _MARK.encode() in head and next(_lines(head), None) is not None
 
@@ -48,7 +48,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no epoch has a loss.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     rows = step_lines(_lines(source.data))
     is_from_zero = bool(len(rows.steps)) and not rows.steps.min()
@@ -69,7 +69,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
 
 def _lines(data: bytes) -> Iterator[EpochValues]:
-    """Yield the number of each line with the losses of an epoch or its scores, the epoch, and the values by name."""
+    """Yield the line number, the epoch and the values by name of each line with an epoch's losses or scores."""
     header: list[str] = []
     epoch: int | None = None
     for line_number, line in numbered_lines(data):
@@ -81,11 +81,11 @@ def _lines(data: bytes) -> Iterator[EpochValues]:
             yield line_number, epoch, losses
         elif epoch is not None and (scores := _scores(cells)):
             yield line_number, epoch, scores
-            epoch = None  # scores behind these are those of the best epoch, judged once more at the end
+            epoch = None  # later scores are those of the best epoch, evaluated again at the end
 
 
 def _losses(line: str, header: Sequence[str]) -> dict[str, float]:
-    """Return the parts of an epoch's loss by name; none where it is no line of an epoch that is done."""
+    """Return the parts of an epoch's loss by name; none where the line is not a finished epoch."""
     table, _, bar = line.partition(": ")
     cells = table.split()
     if len(cells) != len(header) or not _EPOCH.fullmatch(cells[0]) or not bar.lstrip().startswith("100%"):
@@ -95,7 +95,7 @@ def _losses(line: str, header: Sequence[str]) -> dict[str, float]:
 
 
 def _scores(cells: Sequence[str]) -> dict[str, float]:
-    """Return the scores on all classes by name; none where it is no line of them."""
+    """Return the scores over all classes by name; none where the line does not hold them."""
     if cells[:1] != ["all"] or len(cells) < len(_BEFORE_SCORES + _SCORES):
         return {}
     values = {name: number(cell) for name, cell in zip(_SCORES, cells[len(_BEFORE_SCORES) :], strict=False)}

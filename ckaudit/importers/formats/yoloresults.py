@@ -1,4 +1,4 @@
-"""`results.txt` of YOLOv3, v5 and v7 as Ultralytics and its forks wrote it, a row an epoch and no header.
+"""`results.txt` of YOLOv3, v5 and v7 as Ultralytics and its forks wrote it: one row per epoch, without a header.
 
     0/299  11.8G  0.0698  0.0315  0  0.1013  30  640  0.00464  0.290  0.00140  0.00022  0.0934  0.0385  0
 
@@ -28,7 +28,7 @@ _UNMEASURED = "a validation loss of exactly 0 was not evaluated, and counts as n
 
 
 def detects(source: Source) -> bool:
-    """Tell by two rows at the beginning, for nothing else stands in such a file."""
+    """Tell whether the first two lines are such rows; the file holds nothing else."""
     if not is_text(source):
         return False
     places = [line for line, _, _ in islice(_lines(source.data[:HEAD_BYTES]), 2)]
@@ -40,14 +40,14 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 
     Raises:
         UnreadableError: Where no row has a loss.
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     rows = step_lines(_lines(source.data))
     return read_named_lines(source, columns, NAME, rows, notes=[_SUM, _UNMEASURED, _AXIS], step_unit="epoch")
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """Yield the number of each line with a row, its epoch from 1 on, and what is known of it."""
+    """Yield the line number, the epoch counted from 1, and the losses of each row."""
     for line_number, line in numbered_lines(data):
         row = _ROW.match(line) if len(line) <= MAX_LINE else None
         cells = line.split()[2:] if row else []

@@ -1,1 +1,1 @@
-"""Statistics of single tensors and layers under foreign names, which become checkpoints."""
+"""Statistics of single tensors and layers with other programs' names, converted to checkpoints."""

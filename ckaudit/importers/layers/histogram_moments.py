@@ -1,4 +1,4 @@
-"""Statistics of values by their sums or by a histogram of them, with the error that bins leave."""
+"""Statistics of values from their sums or from a histogram, with the error due to its bins."""
 
 from collections.abc import Sequence
 from math import inf, sqrt
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from ckaudit.contract.schema.checkpoint import PERCENTILE_LEVELS
 
 MAX_ERROR = 0.25
-"""Largest relative error of a norm or a deviation taken from bins; rules compare norms that differ tenfold."""
+"""Maximum relative error of a norm or a standard deviation taken from bins; rules compare norms that differ tenfold."""
 
-_EQUAL = 1e-4  # edges are often written with 32 bits
+_EQUAL = 1e-4  # edges are often written in 32 bits
 _HUGE = 1e300  # TensorBoard's own outermost limits
 
 Floats = NDArray[np.float64]
@@ -23,11 +23,11 @@ class ValueSums(Struct, frozen=True):
     """Sums over the values themselves, which give exact statistics.
 
     Attributes:
-        count: How many values.
+        count: Number of values.
         total: Their sum.
         squares: The sum of their squares.
-        low: The smallest; None: not known.
-        high: The largest; None: not known.
+        low: The smallest value; None: unknown.
+        high: The largest value; None: unknown.
     """
 
     count: float
@@ -37,7 +37,7 @@ class ValueSums(Struct, frozen=True):
     high: float | None = None
 
     def statistics(self) -> dict[str, float]:
-        r"""Return norm, mean, population deviation, smallest and largest value, and how many values there are.
+        r"""Return norm, mean, population standard deviation, smallest and largest value, and the number of values.
 
         $$\lVert x \rVert = \sqrt{\textstyle\sum x^2}, \quad \sigma^2 = \tfrac1n \textstyle\sum x^2 - \mu^2$$
 
@@ -57,7 +57,7 @@ class Bins(Struct, frozen=True):
     """Counts between edges.
 
     Attributes:
-        edges: n + 1 finite edges, rising.
+        edges: n + 1 finite edges in ascending order.
         counts: n counts.
     """
 
@@ -65,11 +65,12 @@ class Bins(Struct, frozen=True):
     counts: Floats
 
     def statistics(self) -> tuple[dict[str, float | list[float]], float]:
-        """Return the statistics that bins tell well enough, and the largest relative error of the norm among them.
+        """Return the statistics that the bins determine accurately enough, and the maximum relative error of the norm.
 
-        Norm and deviation assume values spread evenly in each bin; they are left out where another spread within the bins could
-        change them by more than `MAX_ERROR`. Percentiles are off by a bin's width at most. The smallest and the largest value
-        are exact where bins are equally wide and both outer ones hold a value, as NumPy makes them; elsewhere they are left out.
+        Norm and standard deviation assume values spread evenly in each bin; they are left out where another spread within the
+        bins could change them by more than `MAX_ERROR`. Percentiles are off by at most the width of a bin. The smallest and the
+        largest value are exact where bins are equally wide and both outer bins hold a value, as in NumPy; elsewhere they are
+        left out.
         """
         count = self.counts.sum()
         if not 0 < count < inf:
@@ -100,13 +101,13 @@ class Bins(Struct, frozen=True):
         return bool(widths.min() > 0 and np.ptp(widths) <= _EQUAL * widths.mean())
 
     def document(self) -> dict[str, object]:
-        """Return the bins as a checkpoint writes them: a range where they are equally wide, else their edges."""
+        """Return the bins in the form of a checkpoint: a range where they are equally wide, else their edges."""
         ends = [float(self.edges[0]), float(self.edges[-1])]
         bins = {"range": ends, "count": len(self.counts)} if self.is_equal() else self.edges.tolist()
         return {"bins": bins, "counts": self.counts.tolist()}
 
     def _bounds(self) -> tuple[float, float]:
-        """Return the least and the greatest sum of squares that values in these bins can have."""
+        """Return the smallest and the largest sum of squares that values in these bins can have."""
         near, far = np.abs(self.edges[:-1]), np.abs(self.edges[1:])
         straddles = (self.edges[:-1] < 0) & (self.edges[1:] > 0)
         nearest = np.where(straddles, 0.0, np.minimum(near, far))
@@ -115,9 +116,9 @@ class Bins(Struct, frozen=True):
 
 
 def bins_of(edges: Sequence[float], counts: Sequence[float]) -> Bins | None:
-    """Return bins, None where edges and counts do not fit, edges fall, a count is negative, or nothing is counted.
+    """Return bins, or None where edges and counts do not match, edges descend, a count is negative, or nothing is counted.
 
-    Outer bins without a value are cut off, and with them edges that only stand for infinity.
+    Empty outer bins are removed, and with them edges that only represent infinity.
     """
     sides, numbers = np.array(edges, np.float64), np.array(counts, np.float64)
     if sides.ndim != 1 or len(sides) != len(numbers) + 1 or not (numbers >= 0).all():
@@ -132,7 +133,7 @@ def bins_of(edges: Sequence[float], counts: Sequence[float]) -> Bins | None:
 
 
 def _error(value: float, smallest: float, largest: float) -> float:
-    """Return how far a value may be from the truth, relative to the truth; 0 where both bounds are 0."""
+    """Return the maximum error of a value relative to the true value between two bounds; 0 where both are 0."""
     if largest == 0:
         return 0.0
     return max(value / smallest - 1, 1 - value / largest) if smallest else inf

@@ -1,8 +1,8 @@
-"""Names that other programs give to statistics of one tensor or layer, and the place of each in a checkpoint.
+"""Names of statistics of one tensor or layer in other programs, and their places in a checkpoint.
 
 Composer and llm-foundry write `l2_norm/grad/<tensor>`, OLMo `optim/grad/<tensor>.norm`, OLMo-core `grads/<tensor>/var`,
 levanter `grad/norm/<tensor>`, Lightning `grad_2.0_norm/<tensor>`, wandb.watch the histograms `gradients/<tensor>`; Megatron
-writes `moe/<loss>_layer_<n>`, others `moe/layer_<n>/expert_<m>/load`. A norm of all tensors together is no statistic of one.
+writes `moe/<loss>_layer_<n>`, others `moe/layer_<n>/expert_<m>/load`. A norm over all tensors is not a statistic of one.
 """
 
 import re
@@ -32,11 +32,11 @@ class CheckpointPlace(Struct, frozen=True):
     Attributes:
         section: Section of a checkpoint, such as "gradients".
         name: The tensor or layer.
-        field: The field; empty: a checkpoint has none for it.
+        field: The field; empty: a checkpoint has no field for the value.
         index: Position in a list such as that of experts; -1: the field holds one number.
-        source: When in a step gradients were read, such as "pre_clip", where the writer is known for it.
-        convert: Converts the writer's quantity to the field's, such as the square root of a variance.
-        zero_is_absent: Whether the writer puts 0 where there is nothing.
+        source: When in a step gradients were read, such as "pre_clip", where this is known of the writer.
+        convert: Converts the writer's quantity to the field's, such as a variance to its square root.
+        zero_is_absent: Whether the writer uses 0 for a missing value.
     """
 
     section: str
@@ -71,7 +71,7 @@ _MEANS = {"avg": "mean", "mean": "mean", "average": "mean", "std": "std", "rms":
 
 
 def place_of(name: str) -> CheckpointPlace | None:
-    """Return the place of a scalar by its name, None where it is no statistic of one tensor or layer.
+    """Return the place of a scalar by its name, or None where it is not a statistic of one tensor or layer.
 
     >>> place_of("l2_norm/grad/model.blocks.0.ffn.up_proj.weight").field, place_of("l2_norm/grad/global")
     ('norm', None)
@@ -85,7 +85,7 @@ def place_of(name: str) -> CheckpointPlace | None:
 
 
 def place_of_histogram(name: str) -> CheckpointPlace | None:
-    """Return the place of a histogram by its name, its field empty; None where it is of no tensor or layer.
+    """Return the place of a histogram by its name, with an empty field; None where it belongs to no tensor or layer.
 
     >>> place_of_histogram("gradients/fc.weight").section, place_of_histogram("fc.weight").section
     ('gradients', 'weights')
@@ -97,7 +97,7 @@ def place_of_histogram(name: str) -> CheckpointPlace | None:
 
 
 def tensor_facts(names: Iterable[str]) -> dict[str, TensorFacts]:
-    """Return depth, kind and module of tensors by their names, in their order."""
+    """Return depth, kind and module of tensors from their names, in order."""
     return {name: _facts(name) for name in names}
 
 
@@ -137,14 +137,14 @@ def _before_clip(match: re.Match[str]) -> CheckpointPlace:
 
 
 def _olmo(match: re.Match[str]) -> CheckpointPlace:
-    """Return the place of a statistic of OLMo; its min and max are those of magnitudes, for which there is no field."""
+    """Return the place of an OLMo statistic; its min and max are those of magnitudes, for which there is no field."""
     section = _TARGETS[match["of"]]
     field = {"norm": NORMS.get(section, ""), "avg": "mean" if section in (GRADIENTS, WEIGHTS) else ""}.get(match["stat"], "")
     return CheckpointPlace(section, without_wrappers(match["t"]), field, source="pre_clip" if section == GRADIENTS else "")
 
 
 def _moment(match: re.Match[str]) -> CheckpointPlace:
-    """Return the place of a mean, a deviation or a variance; a sample deviation is taken for the population's."""
+    """Return the place of a mean, a standard deviation or a variance; a sample deviation is treated as the population's."""
     section, stat = _TARGETS[match["of"]], match["stat"]
     if stat == "var":
         return CheckpointPlace(section, without_wrappers(match["t"]), "std" if section != DELTAS else "", convert=_root)

@@ -1,8 +1,8 @@
-"""Checkpoints of `ck.analysis.v1` made of a log's statistics of single tensors and layers.
+"""Checkpoints of `ck.analysis.v1` from a log's statistics of single tensors and layers.
 
-Where a value stands twice at one step with different numbers, the run went back: the older values of that statistic from there
-on are dropped. Histograms with the sums of their values give exact norms; bins alone give a norm only where it cannot be far
-off, and the notes say how far.
+Where one step has two different values of a statistic, the run went back: its older values from that step on are dropped.
+Histograms with the sums of their values give exact norms. Bins alone give a norm only where it cannot be far off, and the notes
+state the maximum error.
 """
 
 from array import array
@@ -30,18 +30,18 @@ _FIELDS = {
     "activations": {"mean", "std", "rms", "min", "max", "histogram"},
 }
 
-MAX_ENTRIES = 4096  # experts of a layer or heads
+MAX_ENTRIES = 4096  # experts of a layer, or heads
 
 _COUNTS = frozenset({"numel"})
 
 
 class Checkpoints(Sequence[Document]):
-    """The checkpoints of a run, in the order of steps, each made when it is asked for: all of them need far more memory.
+    """The checkpoints of a run in step order, each built on access: all of them at once need far more memory.
 
     Args:
         places: The places of values in a checkpoint.
         bins: Histograms; a value of a field "histogram" is an index into them.
-        steps: Shape (N,); rising.
+        steps: Shape (N,); ascending.
         owners: Shape (N,); index of each value's place.
         values: Shape (N,).
     """
@@ -93,7 +93,7 @@ class LayerStatistics:
     """Collects statistics of tensors and layers value by value, in the order of the log."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start without values."""
         self._places: dict[str, CheckpointPlace | None] = {}
         self._targets: dict[CheckpointPlace, int] = {}
         self._steps, self._owners, self._values = array("q"), array("q"), array("d")
@@ -104,14 +104,14 @@ class LayerStatistics:
         self._estimated = self._normless = 0
 
     def __bool__(self) -> bool:
-        """Tell whether any value was taken that a checkpoint can hold."""
+        """Tell whether any value was collected that a checkpoint can hold."""
         return bool(self._steps)
 
     def take(self, step: int, name: str, value: float) -> bool:
-        """Take a scalar if its name is that of a statistic of one tensor or layer.
+        """Add a scalar if its name is that of a statistic of one tensor or layer.
 
         Args:
-            step: Update attempts finished.
+            step: Finished update attempts.
             name: Its name in the log.
             value: A number; NaN: recorded as NaN.
 
@@ -130,11 +130,11 @@ class LayerStatistics:
         return True
 
     def take_series(self, name: str, steps: Whole, values: Floats) -> bool:
-        """Take many scalars of one name in the order of the log, as `take` takes each.
+        """Add many scalars of one name in the order of the log, as `take` adds each.
 
         Args:
             name: Their name in the log.
-            steps: Shape (N,); update attempts finished.
+            steps: Shape (N,); finished update attempts.
             values: Shape (N,).
 
         Returns:
@@ -154,10 +154,10 @@ class LayerStatistics:
     def take_histogram(
         self, step: int, name: str, edges: Sequence[float], counts: Sequence[float], moments: ValueSums | None = None
     ) -> bool:
-        """Take the histogram of a tensor's or layer's values.
+        """Add the histogram of a tensor's or layer's values.
 
         Args:
-            step: Update attempts finished.
+            step: Finished update attempts.
             name: Its name in the log.
             edges: n + 1 edges.
             counts: n counts.
@@ -193,18 +193,18 @@ class LayerStatistics:
         return True
 
     def put(self, step: int, section: str, name: str, field: str, value: float, *, index: int = -1) -> None:
-        """Take a value whose place is known, such as ("gradients", "fc1.weight", "norm"); a value of a list has an index."""
+        """Add a value whose place is known, such as ("gradients", "fc1.weight", "norm"); a value in a list has an index."""
         if index < MAX_ENTRIES:
             self._add(step, CheckpointPlace(section, without_wrappers(name), field, index), value)
 
     def extend(self, section: str, field: str, names: Sequence[str], steps: Whole, owners: Whole, values: Floats) -> None:
-        """Take many values of one field.
+        """Add many values of one field.
 
         Args:
             section: Section of a checkpoint.
             field: Its field.
             names: Tensors or layers.
-            steps: Shape (N,); update attempts finished.
+            steps: Shape (N,); finished update attempts.
             owners: Shape (N,); index of each value's name in `names`.
             values: Shape (N,).
         """
@@ -215,8 +215,8 @@ class LayerStatistics:
             self._extend(CheckpointPlace(section, without_wrappers(name), field), steps[rows], values[rows])
 
     def documents(self) -> Sequence[Document]:
-        """Return the checkpoints in the order of steps; each is made when it is asked for."""
-        # In the order of steps, without what a later part of the log replaced.
+        """Return the checkpoints in step order, each built on access."""
+        # Sort by step, and drop what a later part of the log replaced.
         steps, owners, values = np.array(self._steps), np.array(self._owners), np.array(self._values)
         order = np.lexsort((steps, owners))  # equal ones stay in the order of the log
         same = (np.diff(owners[order]) == 0) & (np.diff(steps[order]) == 0)
@@ -234,11 +234,11 @@ class LayerStatistics:
         return Checkpoints(list(self._targets), self._bins, steps[chosen], owners[chosen], values[chosen])
 
     def tensors(self) -> dict[str, TensorFacts]:
-        """Return depth, kind and module of the tensors by their names, for the tensor table of `run.json`."""
+        """Return depth, kind and module of the tensors from their names, for the tensor table of `run.json`."""
         return tensor_facts(dict.fromkeys(place.name for place in self._targets if place.section in NORMS))
 
     def notes(self) -> list[str]:
-        """Return notes on what the collected statistics became."""
+        """Return notes on the use of the collected statistics."""
         notes = []
         if self:
             notes.append(f"statistics of single tensors and layers made {len(self.documents()):,} checkpoints: {self._summary()}")
@@ -283,7 +283,7 @@ class LayerStatistics:
 
 
 def _replaced(steps: Whole, changed: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Tell which values of one statistic lie at or above a step whose value changes later in the log."""
+    """Return a mask of a statistic's values at or above a step whose value changes later in the log."""
     back = np.where(changed, steps, MAX_STEP + 1)
     lowest_after = np.append(np.minimum.accumulate(back[::-1])[::-1][1:], MAX_STEP + 1)
     return np.asarray(lowest_after <= steps)

@@ -1,4 +1,4 @@
-"""Series of one file under catalogue names: which update each row belongs to, and how they become an imported run."""
+"""Series of one file by catalogue name: the update of each row, and their conversion to an imported run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -17,11 +17,11 @@ from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.merge import merge_notes, merge_numbers
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, counted, steps_from, without_placeholders
 
-CALLS = "_step"  # of Weights & Biases
+CALLS = "_step"  # the key of Weights & Biases
 CARRIED = "steps are those of {}; an entry without it stands where the last one with it stood"
 ONLY_CALLS = "_step counts calls of log, which may be more or fewer than updates; --map step=NAME decides otherwise"
 SCALARS_ONLY = "a table holds scalars only: weights, gradients, activations and attention of single tensors were not recorded"
-UNIX_TIME = (1e8, 1e11)  # s; 1973 and 5138: a clock of another kind counts from zero, or in milliseconds
+UNIX_TIME = (1e8, 1e11)  # s; from 1973 to 5138: other clocks count from zero, or in milliseconds
 _LOSSES = ("train_loss_raw", "val_loss")
 _BESIDE = "Log the gradient norm and the time of a step beside it: these are judged"
 
@@ -32,10 +32,10 @@ class Curves(Struct):
     Attributes:
         steps: Shape (N,); step of each row, `NO_STEP` where the row has none.
         series: Columns of N cells by catalogue name.
-        notes: What was done to get them.
+        notes: How they were obtained.
         layers: Columns of N cells by the file's own name of a statistic of one tensor or layer.
-        names: The file's own names of everything that was logged.
-        step_unit: What a step is; UNSET: an update.
+        names: The file's own names of all logged quantities.
+        step_unit: The unit of a step; UNSET: an update.
     """
 
     steps: NDArray[np.int64]
@@ -52,7 +52,7 @@ class StepAxis(NamedTuple):
     Attributes:
         steps: Shape (N,).
         notes: How they were counted.
-        unit: What one is; UNSET: an update.
+        unit: The unit of a step; UNSET: an update.
     """
 
     steps: NDArray[np.int64]
@@ -69,10 +69,10 @@ def imported_run(
         curves: Steps and series.
         shown: The file's name in messages.
         source: Name of the format.
-        size: How much the file holds, in a few words.
+        size: The size of the contents, in a few words.
         notes: Notes on the file as a whole.
         last: A note on what the format cannot hold.
-        name: Which of several runs.
+        name: Name among several runs.
 
     Raises:
         UnreadableError: Where no value is left.
@@ -104,7 +104,7 @@ def imported_run(
 
 
 def _nothing(curves: Curves, shown: str) -> UnreadableError:
-    """Return what to say where no value is left: there was none, or only that of a policy's loss."""
+    """Return the error for a file of which no value is left: it has none, or only a policy's loss."""
     if note := policy_note(curves.names):
         what, _, option = note[0].partition("; ")
         return UnreadableError(f"{shown} holds nothing to judge: {what}", hint=f"{option or _BESIDE}.")
@@ -130,10 +130,10 @@ def drop_other_clock(series: dict[str, Numbers]) -> None:
 
 
 def drop_placeholders(series: dict[str, Numbers], keys: Mapping[str, str], *, nan: str = "NaN") -> list[str]:
-    """Take out the NaN that stand for *nothing was recorded here*, and return a note on each series that held such.
+    """Remove the NaN that stand for *no value*, and return a note on each series that held them.
 
-    A loss of NaN alone is a loss that is no number, unless another loss of the same rows goes on in numbers: what gives NaN
-    once computes no number again.
+    A loss with only NaN is a broken loss, unless another loss of the same rows continues in numbers: a model that gives NaN
+    once never computes a number again.
 
     Args:
         series: In the order of the file, by catalogue name; changed in place.
@@ -153,7 +153,7 @@ def drop_placeholders(series: dict[str, Numbers], keys: Mapping[str, str], *, na
 
 
 def take_adversarial_sum(series: dict[str, Numbers], names: tuple[str, str], losses: Sequence[Numbers]) -> list[str]:
-    """Take the sum of two losses that play against each other as the training loss where both were recorded, and say so."""
+    """Add the sum of two adversarial losses as the training loss where both are recorded, and return a note on it."""
     generator, discriminator = losses
     both = generator.recorded & discriminator.recorded
     if not both.any():
@@ -163,9 +163,9 @@ def take_adversarial_sum(series: dict[str, Numbers], names: tuple[str, str], los
 
 
 def broken_losses(columns: Sequence[Numbers]) -> list[int]:
-    """Return the places of the losses that hold what is no number; one of NaN alone only where no other goes on in numbers.
+    """Return the positions of losses that hold NaN or infinity; one with only NaN counts unless another loss holds numbers.
 
-    A part of the loss that is not in use is logged as NaN alone.
+    An unused part of the loss is logged as NaN only.
     """
     real = [without_placeholders(column) for column in columns]
     broken = [
@@ -183,7 +183,7 @@ def _holds_infinity(column: Numbers) -> bool:
 
 
 def _is_broken_throughout(name: str, series: Mapping[str, Numbers]) -> bool:
-    """Tell whether a series that holds NaN alone is a loss, and no other loss holds a number behind its first NaN."""
+    """Tell whether a series with only NaN is a loss, and no other loss holds a number after its first NaN."""
     if not _is_loss(name):
         return False
     first = int(series[name].recorded.argmax())
@@ -208,7 +208,7 @@ def steps_of(values: Numbers, lines: Sequence[int]) -> tuple[NDArray[np.int64], 
 
 
 def steps_of_tokens(tokens: Numbers, per_update: Numbers) -> NDArray[np.int64] | None:
-    """Return tokens / tokens_per_update where both are known in every row and the quotient is whole, else None."""
+    """Return tokens / tokens_per_update where both are known in all rows and the quotient is an integer, else None."""
     if not (tokens.recorded & per_update.recorded & (per_update.values != 0)).all():
         return None
     with np.errstate(invalid="ignore"):
@@ -217,13 +217,13 @@ def steps_of_tokens(tokens: Numbers, per_update: Numbers) -> NDArray[np.int64] |
 
 
 def steps_of_epochs(epochs: Numbers, series: Iterable[Numbers]) -> StepAxis | None:
-    """Return one step for each epoch and a note that says so, None where a row is no whole epoch or a series has two of one.
+    """Return one step per epoch and a note on it, or None where a row has no integer epoch or a series has two rows of one epoch.
 
     Epochs that count from 0 are counted from 1: step N is the end of the N-th.
 
     Args:
         epochs: Epoch of each row.
-        series: What is logged in the same rows.
+        series: The series logged in the same rows.
     """
     steps = steps_from(epochs)
     steps_by_series = [steps[column.recorded] for column in series]
@@ -236,7 +236,7 @@ def steps_of_epochs(epochs: Numbers, series: Iterable[Numbers]) -> StepAxis | No
 
 
 def counter_of_updates(counters: Mapping[str, Numbers], series: Mapping[str, Numbers]) -> str:
-    """Return the counter of updates to use instead of W&B's `_step`, which counts calls of log: one logged with every loss.
+    """Return the counter of updates to use instead of W&B's `_step`, which counts log calls: a counter logged with every loss.
 
     Args:
         counters: Columns that may hold the step, by their own names.
@@ -253,7 +253,7 @@ def counter_of_updates(counters: Mapping[str, Numbers], series: Mapping[str, Num
 
 
 def counted_from_zero(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> list[str]:
-    """Return a note that steps count from 0, where the first row holds a training loss at step 0."""
+    """Return a note that steps count from 0, where the first row has a training loss at step 0."""
     loss = series.get("train_loss_raw")
     if loss is None or not len(steps) or steps[0] != 0 or not loss.recorded[0]:
         return []

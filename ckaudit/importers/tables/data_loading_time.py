@@ -1,7 +1,7 @@
-"""How long a step took and how much of that it waited for data, where a file has both under the names that training loops use.
+"""Duration of a step and the share of it spent waiting for data, where a file has both with common names.
 
-`data_time`, `data` or `wait_secs` beside `time`, `iter_time`, `batch_time`, `step_time` or `secs` is the part of a step before
-its batch was there, in seconds.
+`data_time`, `data` or `wait_secs` beside `time`, `iter_time`, `batch_time`, `step_time` or `secs` is the time in seconds from the
+start of a step until its batch is available.
 """
 
 import re
@@ -23,7 +23,7 @@ class StepTimes(Struct, frozen=True):
     """The columns that time a step, by their own names.
 
     Attributes:
-        data: Time until the batch was there.
+        data: Time until the batch was available.
         whole: Time of the whole step.
     """
 
@@ -32,7 +32,7 @@ class StepTimes(Struct, frozen=True):
 
 
 def named_times(names: Sequence[str]) -> StepTimes | None:
-    """Return the columns that time a step by their names, None where there are no two such.
+    """Return the columns whose names say that they time a step, or None where there are no two such columns.
 
     >>> named_times(["step", "train/data_time", "train/time"])
     StepTimes(data='train/data_time', whole='train/time')
@@ -58,9 +58,9 @@ def may_time_a_step(name: str) -> bool:
 
 
 def take_times(series: dict[str, Numbers], times: StepTimes, columns: Mapping[str, Numbers]) -> list[str]:
-    """Add the time of a step and the share of it that waited for data, and return a note; empty where they are none.
+    """Add the time of a step and the share of it spent waiting for data, and return a note; empty where the columns are not such.
 
-    They are none where the whole rises from row to row, as a clock does, or is ever less than its part.
+    They are not where the whole time never falls from row to row, as a clock, or is ever less than its part.
     """
     data, whole = columns[times.data], columns[times.whole]
     both = data.recorded & whole.recorded & np.isfinite(data.values) & np.isfinite(whole.values)

@@ -1,4 +1,4 @@
-"""Members of JSON objects under catalogue names: a known writer's members by its own table, others by their common names."""
+"""Members of JSON objects by catalogue name: a known writer's members from its own table, others by their common names."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -33,7 +33,7 @@ class Mapped(Struct, frozen=True):
     """The meaning of a writer's member.
 
     Attributes:
-        name: Its catalogue name; empty: it has none, whatever it is called.
+        name: Its catalogue name; empty: it has none, whatever its name suggests.
         factor: Converts its values to the catalogue's unit.
     """
 
@@ -48,7 +48,7 @@ class MappedSeries(Struct, frozen=True):
     """The series of a log.
 
     Attributes:
-        series: By catalogue name; `step` among them where a member holds it.
+        series: By catalogue name; includes `step` where a member holds it.
         keys: The member that each series came from.
         notes: What was taken, and what was left out.
         layers: Statistics of single tensors and layers, by their own names without a wrapper's.
@@ -61,7 +61,7 @@ class MappedSeries(Struct, frozen=True):
 
 
 def mapped_keys(columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the members that the user mapped, spelt with dots and with slashes, each with the spelling that the user gave."""
+    """Return the members that the user mapped, as given and with slashes for dots, each with the user's spelling."""
     return {spelt: key for key in columns.values() for spelt in (key, key.replace(".", "/"))}
 
 
@@ -88,7 +88,7 @@ def _unwrapped(key: str) -> str:
 
 
 def name_of(key: str, names: Names) -> str:
-    """Return the catalogue name of a member, looked up also without a wrapper such as "metrics/"; empty: there is none."""
+    """Return the catalogue name of a member, with or without a wrapper such as "metrics/"; empty: there is none."""
     if key in names:
         return names[key].name
     return writable(catalogue_name(key) or catalogue_name(_unwrapped(key)) or "")
@@ -98,13 +98,13 @@ def map_members(rows: JsonRows, columns: Mapping[str, str], names: Names, *, sil
     """Return the series of a log.
 
     Args:
-        rows: What was read.
+        rows: The entries.
         columns: Members that the user mapped, by catalogue name.
-        names: What the writer's members are.
+        names: Meaning of the writer's members.
         silent: Members that are left out without a note.
 
     Raises:
-        UsageError: Where `columns` names what is not there.
+        UsageError: Where `columns` names something that does not exist.
     """
     mapped = _resolved(rows, columns)
     choices: dict[str, list[str]] = {}
@@ -139,7 +139,7 @@ def map_members(rows: JsonRows, columns: Mapping[str, str], names: Names, *, sil
 
 
 def _settle_losses(choices: dict[str, list[str]], rows: JsonRows, mapped: Collection[str]) -> None:
-    """Leave out a policy's loss unless it is no number, and take the only loss that there is, whatever its name."""
+    """Remove a policy's loss from the choices unless it is broken, and add the only loss in the log, whatever its name."""
     free = [key for key in rows.keys if key in rows.columns and key not in mapped]
     if logs_rollouts(rows.keys):
         choices.pop("train_loss_raw", None)

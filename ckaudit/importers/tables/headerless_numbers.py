@@ -1,4 +1,4 @@
-"""Numbers in a text without a header: a list as Python, JSON or NumPy writes it, one number to a line, rows of several."""
+"""Numbers in a text without a header: a list as Python, JSON or NumPy writes it, one number per line, or rows of several."""
 
 import re
 from array import array
@@ -16,30 +16,30 @@ from ckaudit.importers.tables.table import column
 MIN_NUMBERS = 5
 MAX_COLUMNS = 64
 MAX_TEXT = 2**26
-"""Characters of a list, which is looked through as a whole: some three million numbers in full digits."""
+"""Maximum number of characters of a list, which is searched as a whole: some three million numbers in full precision."""
 MAX_CELLS = 20_000_000  # 160 MB of numbers
 _BLOCK_ROWS = 8192
 SAMPLE = 50
-"""Lines, or numbers of a list, that a form is told by."""
+"""Number of lines, or of numbers in a list, from which a form is recognized."""
 
 _OPEN = re.compile(r"\s*(?:[A-Za-z][\w.]{0,30}\(\s*)?\[")
 _END = re.compile(r"\s*+(?:,\s*+[a-z_]{1,20}=[^,()\[\]]{1,60}+){0,4}\s*+\)?\s*+;?\s*+")
 _ITEM = re.compile(r"[^\s,]+")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _BRACKETS = str.maketrans("[]", "  ")
-_MARKS: tuple[str | None, ...] = (";", "\t", ",", None)  # the last: blanks
+_MARKS: tuple[str | None, ...] = (";", "\t", ",", None)  # the last means blanks
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d{1,9},(\d{1,20})(?:[eE][+-]?\d{1,3})?\s*")
 _TAKEN_FROM_PRINT = "its numbers were taken out of what Python prints of tensors or arrays"
 _WRITE_NAMES = 'Write it with names, as {"train_loss": [...], "val_loss": [...]}.'
 
 
 class HeaderlessColumns(Struct, frozen=True):
-    """Columns of numbers that nothing names, but for a single one that may have a header.
+    """Columns of numbers without names; only a single column may have a header.
 
     Attributes:
         columns: One or more, equally long.
-        lines: Line of each row, or its place in a list, from 1.
-        notes: What was left out of them, or is odd with them.
+        lines: Line of each row, or its position in a list, from 1.
+        notes: What was left out, or is unusual.
         header: The one name above a single column; empty: there is none.
     """
 
@@ -50,7 +50,7 @@ class HeaderlessColumns(Struct, frozen=True):
 
 
 def is_list(head: str) -> bool:
-    r"""Tell whether a text begins as a list of numbers alone, or of lists of numbers; without brackets it has to be one line.
+    r"""Tell whether a text begins as a list of numbers, or as lists of numbers; without brackets it must be one line.
 
     >>> is_list("[0.5, 0.4, NaN, 0.2, 0.1, 0."), is_list("array([0.5 0.4 0.3 0.2 0.1])"), is_list('[{"loss": 1}]')
     (True, True, False)
@@ -71,10 +71,10 @@ def is_list(head: str) -> bool:
 
 
 def read_list(text: str, shown: str) -> HeaderlessColumns:
-    """Read a list of numbers alone; the last one of a list without an end is left out, for it may be cut off.
+    """Read a list of numbers; without a closing bracket, the last number is left out because it may be truncated.
 
     Raises:
-        UnreadableError: Where there is more than one list, or the list lacks numbers that were there.
+        UnreadableError: Where there is more than one list, or the list was printed without some of its numbers.
     """
     if len(text) > MAX_TEXT:
         raise UnreadableError(f"{shown} is a list of more than {MAX_TEXT:,} characters", hint="Write its series to a CSV file.")
@@ -99,11 +99,11 @@ def read_list(text: str, shown: str) -> HeaderlessColumns:
 
 
 def has_decimal_commas(lines: Sequence[str], *, min_digits: int = 12) -> bool:
-    """Tell whether each line is one number with a comma for its point: half of what stands behind is longer than a count is.
+    """Tell whether each line is one number with a decimal comma: at least half have more digits after it than a count has.
 
     Args:
         lines: Some lines, of which the first may be a header.
-        min_digits: Digits that a count has not.
+        min_digits: Digits that a count does not have.
 
     >>> has_decimal_commas(["0,3510846238292013"] * 5), has_decimal_commas(["0,351"] * 5), has_decimal_commas(["0,0.35"] * 5)
     (True, False, False)
@@ -114,7 +114,7 @@ def has_decimal_commas(lines: Sequence[str], *, min_digits: int = 12) -> bool:
 
 
 def header_of(lines: Sequence[str]) -> str | None:
-    """Return the one word above lines of one number each, empty where there is none; None where the lines are not such.
+    """Return the one word above lines of one number each, empty where there is none; None where the lines are not of this form.
 
     >>> header_of(["losses", *"12345"]), header_of([*"12345"]), header_of(["losses", "a", *"12345"]), header_of(["1 2"] * 9)
     ('losses', '', None, None)
@@ -132,10 +132,10 @@ def header_of(lines: Sequence[str]) -> str | None:
 
 
 def read_lines(text: str, header: str, shown: str) -> HeaderlessColumns:
-    """Read one number to a line, below a header where there is one.
+    """Read one number per line, below a header if there is one.
 
     Raises:
-        UnreadableError: Where there are more than fit in memory.
+        UnreadableError: Where there are more numbers than fit in memory.
     """
     has_commas = has_decimal_commas([line for _, line in islice(_filled_lines(text), SAMPLE)])
     filled = _filled_lines(text.replace(",", ".") if has_commas else text)
@@ -147,7 +147,7 @@ def read_lines(text: str, header: str, shown: str) -> HeaderlessColumns:
 
 
 def row_width(lines: Sequence[str]) -> int:
-    """Return how many numbers stand in each of some lines; 0 where one holds anything else, or more or fewer than another.
+    """Return the count of numbers per line; 0 where a line holds anything else, or the counts differ.
 
     >>> row_width(["0.5 ,0.4"] * 5), row_width(["1 0.5 0.9"] * 5), row_width(["step loss", *["1 0.5"] * 5])
     (2, 3, 0)
@@ -167,10 +167,10 @@ def row_width(lines: Sequence[str]) -> int:
 
 
 def read_rows(text: str, width: int, shown: str) -> HeaderlessColumns:
-    """Read rows of so many numbers; lines with more or fewer of them are left out, with a note.
+    """Read rows of `width` numbers; lines with more or fewer are left out, with a note.
 
     Raises:
-        UnreadableError: Where there are more than fit in memory.
+        UnreadableError: Where there are more numbers than fit in memory.
     """
     first = [row for _, row in islice(_filled_lines(text), 2)]
     mark = _mark_of(first[-1:])
@@ -186,7 +186,7 @@ def read_rows(text: str, width: int, shown: str) -> HeaderlessColumns:
 def _whole_rows(
     lines: Iterable[tuple[int, str]], mark: str | None, width: int, odd: MutableSequence[int]
 ) -> Iterator[tuple[int, Sequence[str]]]:
-    """Yield the cells of each row that is as wide as it has to be; the numbers of the others go to `odd`."""
+    """Yield line number and cells of each row with the right width; the line numbers of other rows are added to `odd`."""
     for line_number, line in lines:
         cells = _cells(line, mark, width)
         if len(cells) == width:
@@ -198,10 +198,10 @@ def _whole_rows(
 def _columns(
     rows: Iterator[tuple[int, Sequence[str]]], width: int, shown: str, where: str
 ) -> tuple[list[Numbers], Sequence[int], list[str]]:
-    """Return the columns of rows of so many cells, where each row stands, and notes on their cells.
+    """Return the columns of rows with `width` cells, the position of each row, and notes on their cells.
 
     Raises:
-        UnreadableError: Where there are more than fit in memory.
+        UnreadableError: Where there are more numbers than fit in memory.
     """
     columns, places = [_Column() for _ in range(width)], array("q")
     while block := list(islice(rows, _BLOCK_ROWS)):
@@ -215,7 +215,7 @@ def _columns(
 
 
 def begins_with_numbered_header(rows: Sequence[str]) -> bool:
-    """Tell whether the first row is the header that pandas writes for columns without names: their places, from 0.
+    """Tell whether the first row is the header that pandas writes for unnamed columns: their positions, from 0.
 
     >>> rows = [",0,1", "0,0.5,0.4"], ["0", "0.5"], ["0,1", "1,0.9"]
     >>> tuple(map(begins_with_numbered_header, rows))
@@ -231,20 +231,20 @@ def begins_with_numbered_header(rows: Sequence[str]) -> bool:
 
 
 def _filled_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the number of each line that holds anything, from 1, and the line, without a copy of all of them."""
+    """Yield the lines that are not blank with their line numbers, from 1, without a copy of all lines."""
     return ((number, line) for number, match in enumerate(_LINE.finditer(text), 1) if (line := match[0].strip("\r\n")).strip())
 
 
 class _Column:
-    """A column that grows block by block, and what was odd in it."""
+    """A column that grows block by block, and counts of its unusual cells."""
 
     def __init__(self) -> None:
-        """Begin empty."""
+        """Start empty."""
         self._cells = GrowingColumn()
         self._faulty = self._first = self._printed_tensors = 0
 
     def add(self, texts: Sequence[str], places: Sequence[int]) -> None:
-        """Add some cells; `places` is where they stand."""
+        """Append cells; `places` are their positions."""
         read = column(texts)
         self._cells.add(numbers(read.values))
         self._printed_tensors += len(read.printed_tensors)
@@ -256,7 +256,7 @@ class _Column:
         return self._cells.numbers()
 
     def notes(self, where: str) -> list[str]:
-        """Return notes on cells that are no numbers, or stand inside something else."""
+        """Return notes on cells that are not numbers, or are printed tensors."""
         notes = [_TAKEN_FROM_PRINT] if self._printed_tensors else []
         if not self._faulty:
             return notes
@@ -274,7 +274,7 @@ def _is_missing(text: str) -> bool:
 
 
 def _mark_of(rows: Sequence[str]) -> str | None:
-    """Return what stands between the numbers of a row: the first mark that is there; None: blanks."""
+    """Return the separator of a row's numbers: the first one that occurs; None: blanks."""
     return next((mark for mark in _MARKS if mark is None or (rows and mark in rows[0])), None)
 
 
@@ -283,6 +283,6 @@ def _filled_cells(row: str, mark: str | None) -> list[str]:
 
 
 def _cells(row: str, mark: str | None, width: int) -> list[str]:
-    """Return the cells of a row; a mark at its end, behind as many as there are to be, is no other cell."""
+    """Return the cells of a row; a trailing separator adds no cell."""
     cells = row.split(mark)
     return cells[:width] if not any(map(str.strip, cells[width:])) else cells

@@ -1,4 +1,4 @@
-"""What the columns of rows without a header are: by the file's name, and by what their numbers do."""
+"""Roles of the columns of rows without a header: from the file's name and the course of their numbers."""
 
 from collections.abc import Sequence
 from shlex import quote
@@ -17,14 +17,14 @@ _UNNAMED = "nothing names the columns"
 
 
 class ColumnRoles(Struct, frozen=True):
-    """What the columns are.
+    """The roles of the columns.
 
     Attributes:
-        names: The name of each, made of its place: "column 1", "column 2" and so on.
-        measured: Those that neither count nor tell the time.
-        taken: Columns by catalogue name, as far as anything tells.
-        note: How that was told.
-        offer: The option that takes another column for the loss of validation; empty where there is none.
+        names: The name of each, from its position: "column 1", "column 2" and so on.
+        measured: Columns that are neither counters nor times.
+        taken: Columns by catalogue name, where a role is known.
+        note: How the roles were found.
+        offer: The option that takes another column for the validation loss; empty where there is none.
     """
 
     names: list[str]
@@ -35,10 +35,10 @@ class ColumnRoles(Struct, frozen=True):
 
 
 def roles_of(columns: Sequence[Numbers], file_name: str) -> ColumnRoles:
-    """Return what columns without names are.
+    """Return the roles of columns without names.
 
-    In a file that is named after a loss the first column that does not count is that loss; two are those of training and of
-    held-out data where the name says both. In the log of a training a loss and an accuracy are told by what they do.
+    In a file that is named after a loss, the first column that is not a counter is that loss; two columns are the training and
+    the held-out loss where the name says both. In a training log, a loss and an accuracy are recognized by their course.
     """
     names = [f"column {place}" for place in range(1, len(columns) + 1)]
     axes = {name for name, column in zip(names, columns, strict=True) if is_axis(column)}
@@ -68,14 +68,14 @@ def _of_loss(loss: NamedLoss, measured: Sequence[str]) -> dict[str, str]:
 
 
 def _note_on(found: dict[str, str]) -> str:
-    """Return how the columns were told."""
+    """Return a note on how the columns were recognized."""
     return (
         f"{_UNNAMED}: by the file's name {list_names([*found.values()])} {'is its loss' if len(found) == 1 else 'are its losses'}"
     )
 
 
 def _offer_beside(found: dict[str, str], measured: Sequence[str]) -> str:
-    """Return the option that takes the next column for the loss of validation, where that of training was found alone."""
+    """Return the option that takes the next column for the validation loss, where only the training loss was found."""
     others = [name for name in measured if name not in found.values()]
     if not others or [*found] != ["train_loss_raw"]:
         return ""
@@ -83,7 +83,7 @@ def _offer_beside(found: dict[str, str], measured: Sequence[str]) -> str:
 
 
 def _step_of(counters: Sequence[Numbers], *, min_rising: float = 0.9) -> int | None:
-    """Return the counter that rises from row to row, None where none does; one alone may begin anew now and then."""
+    """Return the index of the counter that rises from row to row, or None; a single counter may restart now and then."""
     for place, counter in enumerate(counters):
         steps = steps_from(counter)
         rises = np.diff(steps) > 0
@@ -93,7 +93,7 @@ def _step_of(counters: Sequence[Numbers], *, min_rising: float = 0.9) -> int | N
 
 
 def is_axis(column: Numbers) -> bool:
-    """Tell whether numbers count or tell the time: whole ones, or such as rise by the same from row to row, or a clock's.
+    """Tell whether numbers are counts or times: integers, numbers with a constant increment, or Unix times.
 
     >>> rows = [1, 1, 2, 2.0], [0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]
     >>> [is_axis(Numbers(np.array(row), np.ones(4, bool))) for row in rows]
@@ -110,13 +110,13 @@ def is_axis(column: Numbers) -> bool:
 
 
 def are_loss_and_accuracy(first: Numbers, second: Numbers, *, min_rows: int = 10, max_order: float = -0.5) -> bool:
-    """Tell whether a column falls while the next one rises between 0 and 1, up and down on its way as no schedule goes.
+    """Tell whether a column falls while the next one rises between 0 and 1, with fluctuations that a schedule does not have.
 
     Args:
-        first: What may be the loss.
-        second: What may be the accuracy.
-        min_rows: Fewer rows tell nothing.
-        max_order: Rank correlation of the two; of two series that have nothing to do with each other it is near 0.
+        first: The possible loss.
+        second: The possible accuracy.
+        min_rows: Minimum number of rows for a decision.
+        max_order: Maximum rank correlation of the two; for two unrelated series it is near 0.
     """
     loss, accuracy = first.values, second.values
     if len(loss) < min_rows or not (np.isfinite(loss) & (loss >= 0) & (accuracy >= 0) & (accuracy <= 1)).all():

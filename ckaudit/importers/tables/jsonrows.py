@@ -1,4 +1,4 @@
-"""JSON objects, one to a line, as columns; torn lines, bare NaN and nested members are accepted."""
+"""JSON objects, one per line, as columns; truncated lines, bare NaN and nested members are accepted."""
 
 import math
 import re
@@ -27,7 +27,7 @@ EXPERT_LOADS = re.compile(
     r"(?:expert|router)s?_?(?:loads?|usage|util\w*|counts?|tokens|shares?|fractions?|probs?|distribution)|(?:tokens|load)_per_expert",
     re.IGNORECASE,
 )
-"""Names of lists that say how many of the tokens, or what share, went to each expert."""
+"""Names of lists that hold the number or share of tokens for each expert."""
 
 SPREAD = "moe_util_entropy"
 Object = dict[str, Any]
@@ -39,8 +39,8 @@ class JsonRows(Struct, frozen=True):
     """The objects of a log.
 
     Attributes:
-        keys: Every key, nested ones joined by slashes, in the order in which they first appear.
-        columns: Numbers of the wanted keys, a cell for each object.
+        keys: All keys, nested ones joined by slashes, in the order of their first appearance.
+        columns: Numbers of the wanted keys, with a cell for each object.
         texts: Cells of the keys whose text was asked for, None where an object has none.
         lines: Line of each object in the file, from 1.
         notes: Lines that could not be read.
@@ -54,11 +54,11 @@ class JsonRows(Struct, frozen=True):
 
     @property
     def size_text(self) -> str:
-        """How many entries there are, in a few words."""
+        """The number of entries, in a few words."""
         return f"{len(self.lines):,} entries"
 
     def column(self, key: str) -> Numbers:
-        """Return a column, one without a number where no object has the key."""
+        """Return a column, or one without any number where no object has the key."""
         return self.columns.get(key) or unrecorded_column(len(self.lines))
 
     def at(self, places: NDArray[np.int64]) -> "JsonRows":
@@ -68,7 +68,7 @@ class JsonRows(Struct, frozen=True):
         return JsonRows(self.keys, columns, texts, [self.lines[place] for place in places], self.notes)
 
     def with_split_columns(self, name: str, split: LabelColumn) -> "JsonRows":
-        """Return the objects with columns of their own for what is not of the training."""
+        """Return the objects with separate columns for values that do not belong to the training data."""
         columns = split_columns(self.columns, split)
         keys = tuple(dict.fromkeys([*self.keys, *columns]))
         return JsonRows(keys, columns, self.texts, self.lines, [split_note(name, split), *self.notes])
@@ -99,9 +99,9 @@ class _NoObjects(Struct):
 
 @lru_cache(maxsize=8)
 def sample(head: bytes) -> list[Object]:
-    """Return the objects in the first bytes of a file, one to a line, flat; none where it begins otherwise.
+    """Return the objects in the first bytes of a file, one per line, flattened; none where it begins with anything else.
 
-    Its first line may be torn, or two of them fused, where the others are whole.
+    Its first line may be truncated, or two lines may be fused, if the others are whole.
     """
     lines = [line for line in head.removeprefix(BOM).split(b"\n")[:SAMPLE_LINES] if line.strip()]
     if not lines or not lines[0].lstrip().startswith(b"{"):
@@ -112,16 +112,16 @@ def sample(head: bytes) -> list[Object]:
 
 
 def read_rows(data: bytes, shown: str, wanted: Callable[[str], bool], *, texts: Collection[str] = ()) -> JsonRows:
-    """Read the wanted members of every object.
+    """Read the wanted members of all objects.
 
     Args:
         data: The whole file.
         shown: Its name in messages.
         wanted: Tells whether the numbers of a key are wanted.
-        texts: Keys whose cells are kept as they stand.
+        texts: Keys whose cells are kept unchanged.
 
     Raises:
-        UnreadableError: Where no line holds an object, or more numbers than fit in memory are asked for.
+        UnreadableError: Where no line holds an object, or the wanted numbers do not fit in memory.
     """
     columns, odd, lines = _Columns(wanted, frozenset(texts)), _NoObjects(), list[Sequence[int]]()
     for block, first in _blocks(data.removeprefix(BOM).rstrip(b"\0")):
@@ -138,7 +138,7 @@ def read_rows(data: bytes, shown: str, wanted: Callable[[str], bool], *, texts: 
 
 
 def _blocks(data: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield whole lines, a few megabytes at a time, and the number of the first."""
+    """Yield whole lines, a few megabytes at a time, and the number of the first line."""
     start, line = 0, 1
     while start < len(data):
         end = start + BLOCK_BYTES
@@ -149,7 +149,7 @@ def _blocks(data: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _objects(block: bytes, first: int, odd: _NoObjects) -> tuple[list[Object], Sequence[int]]:
-    """Return the objects of whole lines and the number of each line: all at once where every line is one, else one by one."""
+    """Return the objects of whole lines and their line numbers: all at once if each line is an object, else line by line."""
     count = block.count(b"\n") + (not block.endswith(b"\n"))
     for text in (block, None):
         try:
@@ -180,7 +180,7 @@ def _objects_one_by_one(block: bytes, first: int, odd: _NoObjects) -> tuple[list
 
 
 def _object(line: bytes) -> Object | None:
-    """Return the object of a line, None where there is none; Python's reader accepts halves of surrogate pairs."""
+    """Return the object of a line, or None where there is none; Python's own parser accepts lone surrogates."""
     for decode in (_DECODER.decode, _with_standard_library, _with_words_quoted):
         try:
             row = decode(line)
@@ -201,7 +201,7 @@ def _with_words_quoted(line: bytes) -> Any:
 
 
 def flat(row: Object) -> Object:
-    """Return an object with the members of its members beside its own, names joined by slashes; of statistics the mean.
+    """Return an object with nested members at the top level, their names joined by slashes; statistics become their mean.
 
     >>> flat({"Loss/G/loss": {"num": 4096, "mean": 1.2, "std": 0.4}})
     {'Loss/G/loss': 1.2}
@@ -222,7 +222,7 @@ def _members(row: Object, before: str, depth: int) -> Iterator[tuple[str, Any]]:
 
 
 def load_spread(loads: Any) -> float | None:
-    """Return the entropy of how tokens are spread over experts, over that of an even spread; of several layers the least.
+    """Return the entropy of the distribution of tokens over experts, relative to an even one; the least of several layers.
 
     >>> load_spread([5, 5]), load_spread([1.0, 0.0, 0.0]), load_spread([[1, 1], [4, 0]]), load_spread(["a", 1])
     (1.0, 0.0, 0.0, None)
@@ -242,7 +242,7 @@ def load_spread(loads: Any) -> float | None:
 
 
 def _cells(rows: list[Object], key: str) -> list[Any]:
-    """Return the values of a key, None where an object has none; `itemgetter` is the faster way where all have it."""
+    """Return the values of a key, None where an object has none; `itemgetter` is faster where all objects have it."""
     try:
         return list(map(itemgetter(key), rows))
     except KeyError:
@@ -254,17 +254,17 @@ class _Columns(Struct):
 
     wanted: Callable[[str], bool]
     texts: frozenset[str]
-    keys: dict[str, bool] = field(default_factory=dict)  # every key seen, and whether its numbers are wanted
+    keys: dict[str, bool] = field(default_factory=dict)  # all keys seen, and whether their numbers are wanted
     parts: dict[str, list[tuple[int, Numbers]]] = field(default_factory=dict)
     text_parts: dict[str, list[tuple[int, list[Any]]]] = field(default_factory=dict)
     count: int = 0
-    loads: str = ""  # the key of lists of what went to each expert
+    loads: str = ""  # the key of the lists of tokens per expert
 
     def add(self, rows: list[Object], *, nested: bool, shown: str) -> None:
-        """Take a block of objects.
+        """Add a block of objects.
 
         Raises:
-            UnreadableError: Where there are more wanted cells than fit in memory.
+            UnreadableError: Where the wanted cells do not fit in memory.
         """
         if nested:
             rows = list(map(flat, rows))
@@ -288,7 +288,7 @@ class _Columns(Struct):
             )
 
     def _add_spread(self, rows: list[Object], names: set[str]) -> set[str]:
-        """Add to the objects how tokens are spread over experts, where a list tells; return the name of what was added."""
+        """Add the spread of tokens over experts to the objects, where a list gives it; return the name that was added."""
         key = next((name for name in sorted(names) if EXPERT_LOADS.search(name)), "")
         if not key or SPREAD in names:
             return set()
@@ -301,7 +301,7 @@ class _Columns(Struct):
         return {SPREAD}
 
     def columns(self) -> dict[str, Numbers]:
-        """Return each column at its full length, in the order of keys."""
+        """Return all columns at full length, in the order of keys."""
         return {key: self._joined(self.parts[key]) for key in self.keys if key in self.parts}
 
     def _joined(self, parts: list[tuple[int, Numbers]]) -> Numbers:
@@ -314,7 +314,7 @@ class _Columns(Struct):
         return whole
 
     def words(self) -> dict[str, list[Any]]:
-        """Return each column of text at its full length."""
+        """Return all columns of text at full length."""
         words: dict[str, list[Any]] = {}
         for key, parts in self.text_parts.items():
             words[key] = [None] * self.count

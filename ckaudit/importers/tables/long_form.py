@@ -1,7 +1,6 @@
-"""Tables in long form: a column says which run, or which part of the data, the numbers of a row are of.
+"""Tables in long form: a column names the run, or the part of the data, that a row belongs to.
 
-Rows of several runs, of several seeds or models, would otherwise be read as one run, and losses on held-out rows as losses of
-the training.
+Without this, rows of several runs, seeds or models would be read as one run, and losses of held-out rows as training losses.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from ckaudit.importers.tables.numbers import MISSING_WORDS, NO_STEP, Numbers, fo
 
 MAX_RUNS = 1000
 MIN_SHARED_STEPS = 0.5
-"""Share of a run's steps that another has too: those of a training that was resumed overlap by less."""
+"""Minimum share of a run's steps that another run has too; a resumed training shares fewer with its first part."""
 
 _RUNS = frozenset(
     """
@@ -38,8 +37,8 @@ class LabelColumn(Struct, frozen=True):
     """The words of a column.
 
     Attributes:
-        words: The different ones, in the order of the table.
-        codes: Shape (N,); the place of each row's word among them, -1 where its cell is empty.
+        words: The distinct words, in the order of the table.
+        codes: Shape (N,); the index of each row's word among them, -1 where its cell is empty.
     """
 
     words: tuple[str, ...]
@@ -47,7 +46,7 @@ class LabelColumn(Struct, frozen=True):
 
     @classmethod
     def of_codes(cls, codes: NDArray[np.int64], words: Sequence[Any]) -> "LabelColumn":
-        """Return the words of a column that is kept as places in a list of words; -1: the cell is empty."""
+        """Return the words of a column that is stored as indices into a list of words; -1: the cell is empty."""
         places = cls.of([*words, None])
         return cls(places.words, places.codes[codes])
 
@@ -64,7 +63,7 @@ def _word(cell: Any) -> str:
 
 
 def label_columns(names: Iterable[str]) -> list[str]:
-    """Return the columns that may say which run or which part of the data a row is of.
+    """Return the columns that may name the run, or the part of the data, of a row.
 
     >>> label_columns(["step", "Run ID", "phase", "loss"])
     ['Run ID', 'phase']
@@ -77,12 +76,12 @@ def _plain(name: str) -> str:
 
 
 def runs_of(labels: Mapping[str, LabelColumn], steps: NDArray[np.int64] | None) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of each run by its name; none where the table is of one run.
+    """Return the rows of each run by its name; none where the table holds one run.
 
-    Runs are told apart by all columns of runs that hold several words, where they go through the same steps.
+    Runs are told apart by all columns that may name runs and hold several words, if the runs go through the same steps.
 
     Args:
-        labels: Columns that may say which run a row is of.
+        labels: Columns that may name the run of a row.
         steps: Step of each row, `NO_STEP` where it has none; None: no column holds steps.
     """
     telling = {name: column for name, column in labels.items() if _plain(name) in _RUNS and len(column.words) > 1}
@@ -105,7 +104,7 @@ def _name(telling: Mapping[str, LabelColumn], codes: Sequence[int]) -> str:
 
 
 def _side_by_side(runs: Sequence[NDArray[np.int64]]) -> bool:
-    """Tell whether each of some runs has half of its steps in common with another."""
+    """Tell whether each of some runs shares half of its steps with another."""
     known = [np.unique(steps[steps != NO_STEP]) for steps in runs]
     all_steps, counts = np.unique(np.concatenate(known), return_counts=True)
     shared = all_steps[counts > 1]
@@ -113,7 +112,7 @@ def _side_by_side(runs: Sequence[NDArray[np.int64]]) -> bool:
 
 
 def split_of(labels: Mapping[str, LabelColumn]) -> str:
-    """Return the column that says which part of the data a row is of; empty where there is none, or all are of the training."""
+    """Return the column that names the part of the data of a row; empty where there is none, or all rows are training rows."""
     for name, column in labels.items():
         words = {word.lower() for word in column.words}
         if _plain(name) in _SPLITS and words <= _TRAIN | _HELD_OUT | _TEST and words - _TRAIN:
@@ -122,10 +121,10 @@ def split_of(labels: Mapping[str, LabelColumn]) -> str:
 
 
 def split_columns(columns: Mapping[str, Numbers], split: LabelColumn) -> dict[str, Numbers]:
-    """Return columns with the cells of rows of held-out data under names of their own, as "val loss".
+    """Return columns with the cells of held-out rows in separate columns, such as "val loss".
 
-    Rows of a test set are held-out data where there are no others, and are left out where there are. Clocks, counters and
-    whatever else is neither a loss nor an unknown number stand for every row as they are.
+    Test rows count as held-out data if there are no other held-out rows, and are left out otherwise. Columns with a known name
+    other than a training loss or perplexity, such as clocks and counters, stay whole.
     """
     parted: dict[str, Numbers] = {}
     for name, column in columns.items():
@@ -160,16 +159,16 @@ def split_note(name: str, split: LabelColumn) -> str:
 def starts_of(
     steps: NDArray[np.int64] | None, epochs: Numbers | None, columns: Iterable[Numbers], *, min_rows: int = 10
 ) -> dict[str, NDArray[np.int64]]:
-    """Return the rows of each training of a table that holds several, one after the other, by its name; none where it is one.
+    """Return the rows of each training in a table with several in sequence, by its name; none where the table holds one.
 
-    Another begins where steps go back to where the one before began, and epochs with them, and the same steps say something
-    else; a start of `min_rows` rows and fewer is left out.
+    Another training begins where steps go back to the start of the previous one or below, epochs with them, and the same steps
+    have other values. A start of at most `min_rows` rows is left out.
 
     Args:
         steps: Step of each row, `NO_STEP` where it has none; None: no column holds steps.
-        epochs: Epoch of each row, None where no column counts them: steps may begin anew in each.
-        columns: What was logged.
-        min_rows: Rows of a start that left nothing to judge.
+        epochs: Epoch of each row; None where no column counts them. Steps may restart in each epoch.
+        columns: The logged columns.
+        min_rows: Number of rows up to which a start is too short to judge.
     """
     if steps is None or not (known := steps != NO_STEP).any():
         return {}
@@ -189,7 +188,7 @@ def starts_of(
 def _say_other_things(
     steps: NDArray[np.int64], columns: Sequence[Numbers], one: NDArray[np.int64], other: NDArray[np.int64]
 ) -> bool:
-    """Tell whether a column has other numbers at the same steps: what only adds to earlier rows, or repeats them, is no start."""
+    """Tell whether a column has other numbers at the same steps; rows that only add to or repeat earlier ones are no start."""
     for column in columns:
         first, second = one[column.recorded[one]], other[column.recorded[other]]
         _, left, right = np.intersect1d(steps[first], steps[second], return_indices=True)
@@ -199,7 +198,7 @@ def _say_other_things(
 
 
 def numbered_starts(steps: Sequence[int]) -> list[int]:
-    """Return for each step which training it is of, from 1: another begins where steps go back to where the one before began.
+    """Return the number of each step's training, from 1: a new one begins where steps go back to the last start or below.
 
     >>> numbered_starts([1, 2, 3, 2, 3, 1, 2])
     [1, 1, 1, 1, 1, 2, 2]

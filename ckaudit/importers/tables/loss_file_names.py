@@ -1,4 +1,4 @@
-"""What the name of a file says of the numbers in it: that they are losses, and on which data."""
+"""What a file name says about the numbers in the file: that they are losses, and on which data."""
 
 import re
 
@@ -11,7 +11,7 @@ from ckaudit.importers.names import catalogue_name, recognise_columns
 from ckaudit.importers.other_languages import in_english
 
 MAX_NAME = 255
-"""Characters of a name that are looked at: no file system of today allows for more."""
+"""Maximum number of characters of a name that are looked at; no current file system allows more."""
 
 _WRITTEN_TOGETHER = re.compile(rf"({'|'.join(DATA_WORDS)})?(loss)(?:es)?(\d{{0,6}})")
 _VERSION = re.compile(r"v\d{1,3}|\d{1,20}")
@@ -23,19 +23,19 @@ _ABOUT_A_LOSS = frozenset(
     map hessian curvature sensitivity class classes sample samples cum cumulative cumulated accumulated
     """.split()  # noqa: SIM905  one word a line would take five times the room
 )
-"""What else there is of a loss than its course: its weights, its gradient, its landscape, a number for each class."""
+"""Words for other properties of a loss than its course: its weights, its gradient, its landscape, a number per class."""
 _LOST_ELSEWHERE = frozenset("packet path power profit stop".split())  # noqa: SIM905
-"""What is lost elsewhere than in a training."""
+"""Things that are lost outside of a training."""
 _COUNTED_PASSES = frozenset("epoch epochs step steps iter iters iteration iterations batch batches update updates".split())  # noqa: SIM905
 _LOG_WORDS = frozenset("log logs history curve curves metrics results stats".split())  # noqa: SIM905
 
 
 class NamedLoss(Struct, frozen=True):
-    """The loss that a file's name names.
+    """The loss that a file is named after.
 
     Attributes:
-        column: What its numbers go by: a name that the catalogue knows; empty where they are of several kinds of data.
-        data: The kinds of data that are named, in their order: train, val, test.
+        column: A name for its numbers that the catalogue knows; empty where they belong to several kinds of data.
+        data: The kinds of data in the name, in order: train, val, test.
     """
 
     column: str
@@ -43,12 +43,12 @@ class NamedLoss(Struct, frozen=True):
 
     @property
     def catalogue_name(self) -> str:
-        """The catalogue's name of the loss; of several kinds of data that of training goes first."""
+        """The catalogue name of the loss; of several kinds of data, training takes precedence."""
         return "val_loss" if self.data and TRAIN not in self.data else "train_loss_raw"
 
 
 def loss_named_by_file(name: str) -> NamedLoss | None:
-    """Return the loss that a file's name says its numbers are, None where it names none, or a part of one alone.
+    """Return the loss that a file is named after, or None where the name has none, or only a part of one.
 
     >>> loss_named_by_file("train_losses.npy.txt"), loss_named_by_file("run3-val-loss.txt")
     (NamedLoss(column='train_loss', data=('train',)), NamedLoss(column='val_loss', data=('val',)))
@@ -72,7 +72,7 @@ def loss_named_by_file(name: str) -> NamedLoss | None:
 
 
 def names_a_training_log(name: str) -> bool:
-    """Tell whether a file's name says that it is the log of a training, though not what its numbers are.
+    """Tell whether a file name says that the file is a training log, but not what its numbers are.
 
     >>> names_a_training_log("train_log.txt"), names_a_training_log("trainingHistory.csv"), names_a_training_log("train.csv")
     (True, True, False)
@@ -82,7 +82,7 @@ def names_a_training_log(name: str) -> bool:
 
 
 def words_in_file_name(name: str, *, endings: frozenset[str] = _ENDINGS) -> list[str]:
-    """Return the words of a file's name, in small letters and without its endings; losses are a loss.
+    """Return the words of a file name, in lower case and without its endings; "losses" becomes "loss".
 
     >>> words_in_file_name("TrainLosses.npy.txt"), words_in_file_name("valloss3.csv")
     (['train', 'loss'], ['val', 'loss', '3'])
@@ -96,12 +96,12 @@ def words_in_file_name(name: str, *, endings: frozenset[str] = _ENDINGS) -> list
 
 
 def _without_data_and_versions(words: list[str]) -> list[str]:
-    """Return words without those of data and of versions."""
+    """Return the words that name neither data nor a version."""
     return [word for word in words if word not in DATA_WORDS and not _VERSION.fullmatch(word)]
 
 
 def _is_whole_loss(before: list[str], after: list[str]) -> bool:
-    """Tell whether the words around "loss" leave it a whole one, and its course: no part, no policy's, none of its weights."""
+    """Tell whether the words around "loss" mean the course of a whole loss: not a part, a policy's loss or a weight of a loss."""
     words = {*before, *after}
     if words & (_ABOUT_A_LOSS | _LOST_ELSEWHERE | SCORE_WORDS):
         return False

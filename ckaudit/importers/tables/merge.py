@@ -1,4 +1,4 @@
-"""Entries of a log joined to one line per step; where steps go back and values differ, a resume begins."""
+"""Log entries joined to one line per step; where steps go back and values differ, a resume begins."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -14,21 +14,21 @@ from ckaudit.importers.tables.numbers import NO_STEP, Numbers, counted, numbers,
 from ckaudit.importers.tables.torn_steps import fallen_back, far_ahead, note_on_torn
 
 MAX_RESUMES = 100
-"""Steps that begin anew more often are joined entry by entry."""
+"""Columns that go back more often are joined entry by entry."""
 
 Entry = tuple[int, Mapping[str, float | str]]
 Values = Sequence[float | None]
 
 
 class MergedLines(Struct, frozen=True):
-    """Lines in the order of sessions, then of steps, and what was met while joining them.
+    """Lines ordered by session, then step, and counts of irregularities.
 
     Attributes:
         table: One line per session and step.
-        resumes: For each resume the last step before it and the first one after it.
-        replaced: Values that stood twice at one step with different numbers; the later one was taken.
-        disordered: Entries whose step is below that of the entry before, though no value differs from an earlier one.
-        torn: Entries that were left out, because their step can only be a part of one.
+        resumes: For each resume, the last step before it and the first step after it.
+        replaced: Number of values that occur twice at one step with different numbers; the later one was taken.
+        disordered: Number of entries with a step below the previous entry's and no value that differs from an earlier one.
+        torn: Number of entries that were left out, because their step can only be a fragment of one.
     """
 
     table: LineTable
@@ -39,15 +39,15 @@ class MergedLines(Struct, frozen=True):
 
     @property
     def rows(self) -> list[Row]:
-        """The lines, a dictionary each."""
+        """The lines as dictionaries."""
         return rows_of(self.table)
 
 
 def merge(entries: Iterable[Entry]) -> MergedLines:
     """Join entries by step.
 
-    Entries of one step complete each other. Where a step lies below those before it and has another value than before,
-    the run went back and a new session begins: by the contract it replaces the older one from its first step on.
+    Entries of one step complete each other. Where a step goes back and has another value than before, the run went back and a
+    new session begins: by the contract, it replaces the older one from its first step on.
 
     Args:
         entries: Step and values by catalogue name, in the order of the log.
@@ -86,7 +86,7 @@ def merge(entries: Iterable[Entry]) -> MergedLines:
 
 
 def merge_columns(steps: Sequence[int | None], series: Mapping[str, Values]) -> MergedLines:
-    """Join rows by step as `merge` does, in a fraction of its time where no row has a step below the one before.
+    """Join rows by step as `merge` does; this is much faster where steps never go back.
 
     Args:
         steps: Step of each row; a row without one is left out.
@@ -100,7 +100,7 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
     """Join columns by step, as `merge_columns` does.
 
     Args:
-        steps: Shape (N,), of each row; `NO_STEP`: the row is left out.
+        steps: Shape (N,); step of each row; `NO_STEP`: the row is left out.
         series: Columns of N cells by catalogue name.
     """
     filled = np.logical_or.reduce([column.recorded for column in series.values()]) if series else np.zeros(len(steps), bool)
@@ -114,7 +114,7 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
     names = tuple(name for name, column in series.items() if column.recorded.any())
     columns, replaced = [series[name] for name in names], 0
     if not rise.all():
-        lines = np.concatenate([[0], np.cumsum(rise > 0)])  # (N,) which line a row falls into
+        lines = np.concatenate([[0], np.cumsum(rise > 0)])  # (N,) line of each row
         steps = steps[np.concatenate([[True], rise > 0])]
         by_line = [_by_line(column, lines, len(steps)) for column in columns]
         columns, replaced = [column for column, _ in by_line], sum(changed for _, changed in by_line)
@@ -126,7 +126,7 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
 
 
 def _with_resumes(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> MergedLines | None:
-    """Join columns that begin anew at a few steps, logged before with other values; None where more is odd with them."""
+    """Join columns whose steps go back a few times and repeat with other values; None where they have other irregularities."""
     starts = np.flatnonzero(np.diff(steps) < 0) + 1
     if len(starts) > MAX_RESUMES or far_ahead(steps) or any(fallen_back(steps, [int(start)]) for start in starts):
         return None
@@ -146,7 +146,7 @@ def _with_resumes(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
 
 
 def _differ_at_start(before: LineTable, after: LineTable) -> bool:
-    """Tell whether the first line of a table stands in the one before it, with another value of the same name."""
+    """Tell whether the first step of a table is in the previous one, with another value of the same name."""
     place = int(np.searchsorted(before.steps, after.steps[0]))
     if place == len(before.steps) or before.steps[place] != after.steps[0]:
         return False
@@ -178,7 +178,7 @@ def _one_after_the_other(names: tuple[str, ...], parts: Sequence[LineTable]) -> 
 
 
 def _by_line(column: Numbers, lines: NDArray[np.int64], count: int) -> tuple[Numbers, int]:
-    """Return a column by lines, of several cells of a line the last, and how many cells were replaced by others."""
+    """Return a column by line, with the last of several cells per line, and the number of cells that were replaced."""
     values, places = column.values[column.recorded], lines[column.recorded]
     again = places[1:] == places[:-1]
     before, after = values[:-1][again], values[1:][again]
@@ -204,12 +204,12 @@ def _with_nan(values: Iterable[float | str | None]) -> list[float | str]:
 
 
 def _changed(row: Row, values: Mapping[str, float | str]) -> int:
-    """Count the values that differ from those the row holds; a NaN equals a NaN."""
+    """Count the values that differ from those in the row; NaN equals NaN."""
     return sum(name in row and repr(row[name]) != repr(value) for name, value in values.items())
 
 
 def table_of(sessions: Sequence[Mapping[int, Row]]) -> LineTable:
-    """Return the rows of all sessions, by step in each, as columns."""
+    """Return the rows of all sessions, each in step order, as columns."""
     rows = [row for session in sessions for _, row in sorted(session.items())]
     places = [place for place, session in enumerate(sessions) for _ in session]
     names = [name for name in dict.fromkeys(name for row in rows for name in row) if name != "step"]
@@ -227,7 +227,7 @@ def table_of(sessions: Sequence[Mapping[int, Row]]) -> LineTable:
 
 
 def merge_notes(merged: MergedLines) -> list[str]:
-    """Return notes on how the entries were joined; none where each step stood there once and in order."""
+    """Return notes on how the entries were joined; none where each step occurred once and in order."""
     notes = note_on_torn(merged.torn)
     if merged.resumes:
         before, after = merged.resumes[0]

@@ -1,4 +1,4 @@
-"""Numbers as other programs write them: single ones, and columns that keep *not recorded* and *recorded as NaN* apart."""
+"""Numbers as other programs write them: single ones, and columns that distinguish *not recorded* from *recorded as NaN*."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 NO_STEP = -1
 MAX_STEP = 2**53
-_ROWS_AT_ONCE = 2**16  # so that what is computed of them on the way takes little memory
+_ROWS_AT_ONCE = 2**16  # small, so that intermediate results take little memory
 MISSING_WORDS = frozenset({"", "none", "null", "na", "n/a", "#n/a", "nil", "-", "--"})
 _PLAIN = {float, int}
 _SPARSE = {float, int, type(None)}
@@ -21,7 +21,7 @@ class Numbers(Struct, frozen=True, eq=False):
 
     Attributes:
         values: Shape (N,); NaN where not recorded.
-        recorded: Shape (N,); whether the cell holds a number, NaN among them.
+        recorded: Shape (N,); whether the cell holds a number or a recorded NaN.
     """
 
     values: NDArray[np.float64]
@@ -29,11 +29,11 @@ class Numbers(Struct, frozen=True, eq=False):
 
     @property
     def count(self) -> int:
-        """How many cells hold a number."""
+        """The number of recorded cells."""
         return int(np.count_nonzero(self.recorded))
 
     def only(self, mask: NDArray[np.bool_]) -> "Numbers":
-        """Return the column with every cell outside `mask` not recorded."""
+        """Return the column with all cells outside `mask` marked as not recorded."""
         return Numbers(np.where(mask, self.values, np.nan), self.recorded & mask)
 
     def at(self, places: NDArray[np.int64]) -> "Numbers":
@@ -46,7 +46,7 @@ class Numbers(Struct, frozen=True, eq=False):
 
 
 def counted(count: int, one: str, many: str) -> str:
-    """Return a count with the noun's phrase in singular or plural.
+    """Return a count with a phrase in singular or plural.
 
     >>> counted(1, "line stands", "lines stand"), counted(1200, "line stands", "lines stand")
     ('1 line stands', '1,200 lines stand')
@@ -55,7 +55,7 @@ def counted(count: int, one: str, many: str) -> str:
 
 
 def count_of(text: str) -> int | None:
-    """Return the count that a text says; None where it says none, or a longer one than anything is counted to.
+    """Return the count in a text; None where it holds none, or one with more digits than any real count.
 
     >>> count_of("12,288"), count_of("1.5"), count_of("9" * 5000)
     (12288, None, None)
@@ -70,11 +70,11 @@ def counts_of(texts: Iterable[str]) -> list[int]:
 
 
 def float_of(text: str) -> float:
-    """Return the number that a text says.
+    """Return the number in a text.
 
     Raises:
-        ValueError: Where it says none; one with an underscore does not, though Python's own `float` passes over it: whoever logs
-            `1_1.84` means an epoch and a loss.
+        ValueError: Where the text is not a number. A text with an underscore is not one, though Python's own `float` accepts it:
+            a log with `1_1.84` means an epoch and a loss.
 
     >>> float_of("1e-3"), float_of(" nan")
     (0.001, nan)
@@ -85,7 +85,7 @@ def float_of(text: str) -> float:
 
 
 def number(value: Any) -> float | None:
-    """Return a number or its text as a float, None where it is neither.
+    """Return a number or its text as a float, or None where the value is neither.
 
     >>> number("1.5"), number(True), number(""), number("1_1.84")
     (1.5, None, None, None)
@@ -101,7 +101,7 @@ def number(value: Any) -> float | None:
 
 
 def step_number(value: float | None) -> int | None:
-    """Return a step, None where the value cannot be one: negative, broken, not finite, or beyond exact floats.
+    """Return a step, or None where the value cannot be one: negative, fractional, not finite, or beyond exact floats.
 
     >>> step_number(1000.0), step_number(0.5), step_number(float("nan"))
     (1000, None, None)
@@ -122,14 +122,14 @@ def numbers(cells: Sequence[Any]) -> Numbers:
         return numbers([number(cell) for cell in cells])
     try:
         values = np.array(cells, np.float64)
-    except OverflowError:  # an integer beyond every float
+    except OverflowError:  # an integer larger than any float
         return numbers([number(cell) for cell in cells])
     recorded = np.ones(len(values), bool) if types <= _PLAIN else np.array([cell is not None for cell in cells], bool)
     return Numbers(values, recorded)
 
 
 def forward_fill(steps: NDArray[np.int64], recorded: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return for each row the step of the last row up to it whose step is known, 0 where there is none yet.
+    """Return for each row the last known step up to it, 0 where there is none yet.
 
     >>> forward_fill(np.array([9, 10, 9, 20]), np.array([False, True, False, True])).tolist()
     [0, 10, 10, 20]
@@ -140,22 +140,22 @@ def forward_fill(steps: NDArray[np.int64], recorded: NDArray[np.bool_]) -> NDArr
 
 
 def unrecorded_column(size: int) -> Numbers:
-    """Return a column in which no cell is recorded."""
+    """Return a column without any recorded cell."""
     return Numbers(np.full(size, np.nan), np.zeros(size, bool))
 
 
 def fill_missing(first: Numbers, second: Numbers) -> Numbers:
-    """Return the first column, with cells of the second where the first has none recorded."""
+    """Return the first column, with cells of the second where the first is not recorded."""
     return Numbers(np.where(first.recorded, first.values, second.values), first.recorded | second.recorded)
 
 
 def recorded_in_full(values: NDArray[np.float64]) -> Numbers:
-    """Return a column in which every cell is recorded."""
+    """Return a column with all cells recorded."""
     return Numbers(values, np.ones(len(values), bool))
 
 
 def ratio(part: Numbers, of: Numbers) -> Numbers | None:
-    """Return one column divided by another where both hold numbers and the second is above 0, None where no cell is so."""
+    """Return one column divided by another where both are recorded and the second is above 0; None where no cell is."""
     known = part.recorded & of.recorded & (of.values > 0)
     if not known.any():
         return None
@@ -163,7 +163,7 @@ def ratio(part: Numbers, of: Numbers) -> Numbers | None:
 
 
 def aligned(series: Mapping[str, tuple[NDArray[np.int64], Numbers]]) -> tuple[NDArray[np.int64], dict[str, Numbers]]:
-    """Return series that have steps of their own as columns over the steps of all; of two cells at one step the later counts.
+    """Return series with steps of their own as columns over the steps of all; of two cells at one step the later counts.
 
     Args:
         series: Steps, shape (N,), and N cells by name; cells at `NO_STEP` are left out.
@@ -181,7 +181,7 @@ def aligned(series: Mapping[str, tuple[NDArray[np.int64], Numbers]]) -> tuple[ND
 
 
 def steps_from(column: Numbers) -> NDArray[np.int64]:
-    """Return steps, `NO_STEP` where the value cannot be one: not recorded, negative, broken, not finite, too large.
+    """Return steps, `NO_STEP` where the value cannot be one: not recorded, negative, fractional, not finite, too large.
 
     >>> steps_from(numbers([1000.0, 0.5, None, -1, float("nan")])).tolist()
     [1000, -1, -1, -1, -1]
@@ -197,17 +197,17 @@ def steps_from(column: Numbers) -> NDArray[np.int64]:
 
 
 def without_placeholders(column: Numbers, *, share: float = 0.3, min_gaps: int = 3) -> Numbers | None:
-    """Return the column without its NaN where NaN stands for *nothing was recorded here*, None where NaN means NaN.
+    """Return the column without its NaN where NaN means *not recorded*, or None where NaN means NaN.
 
-    A loss that blew up is NaN from some step to the end, or now and then. A column of rare evaluations written by a data
-    frame is NaN between its numbers.
+    A diverged loss is NaN from some step to the end, or now and then. A column of rare evaluations written by a data frame is
+    NaN between its numbers.
 
     Args:
         column: In the order of the file.
-        share: Share of NaN among the cells up to the last number; above it, NaN stands for nothing recorded. Evaluating every
-            second row gives nearly 0.5; losses that overflow under a loss scaler stay below 0.1. A column without a
-            number holds nothing at all.
-        min_gaps: Fewer NaN than this before the last number are no sign of placeholders.
+        share: Share of NaN among the cells up to the last number, above which NaN means not recorded. An evaluation at every
+            second row gives nearly 0.5; losses that overflow under a loss scaler stay below 0.1. In a column without numbers,
+            all NaN mean not recorded.
+        min_gaps: Minimum number of NaN before the last number for them to be placeholders.
     """
     broken = column.recorded & np.isnan(column.values)
     if not broken.any():
@@ -222,12 +222,12 @@ def without_placeholders(column: Numbers, *, share: float = 0.3, min_gaps: int =
 
 
 def fullest_column(positions: Iterable[int], columns: Mapping[int, Numbers]) -> int:
-    """Return the position of the column with the most numbers, the first of several that have as many."""
+    """Return the position of the column with the most numbers; the first one if several have as many."""
     return max(positions, key=lambda position: columns[position].count)
 
 
 def _not_null(chunk: Any) -> NDArray[np.bool_]:
-    """Return which cells of an Arrow array are not null, from its bitmap, lowest bit first; `pyarrow.compute` is slow to load."""
+    """Return a mask of the cells of an Arrow array that are not null, from its bitmap; `pyarrow.compute` is slow to load."""
     bits = chunk.buffers()[0]
     if bits is None or not chunk.null_count:
         return np.ones(len(chunk), bool)
@@ -236,13 +236,13 @@ def _not_null(chunk: Any) -> NDArray[np.bool_]:
 
 
 def _cells(chunk: Any) -> NDArray[np.float64]:
-    """Return the numbers of an Arrow array of float64 where they lie; its own `to_numpy` loads pandas where that is installed."""
+    """Return the numbers of a float64 Arrow array without a copy; its own `to_numpy` loads pandas where that is installed."""
     data = chunk.buffers()[1]
     return np.frombuffer(data, np.float64, len(chunk), 8 * chunk.offset) if len(chunk) else np.empty(0)
 
 
 def from_arrow(column: Any) -> Numbers:
-    """Return a chunked column of Arrow, of float64, as numbers; null was not recorded."""
+    """Return a chunked float64 Arrow column as numbers; null is not recorded."""
     values = np.concatenate([np.empty(0), *map(_cells, column.chunks)])
     if not column.null_count:
         return recorded_in_full(values)

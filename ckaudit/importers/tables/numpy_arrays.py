@@ -1,4 +1,4 @@
-"""Arrays in NumPy's own formats, `.npy` and `.npz`: nothing in them is run, and no more is unpacked than there is room for."""
+"""Arrays in NumPy's own formats, `.npy` and `.npz`: no code in them is run, and the decompressed size is limited."""
 
 import io
 import zipfile
@@ -12,13 +12,13 @@ from ckaudit.errors import UnreadableError
 from ckaudit.importers.names import writable
 
 MAX_BYTES = 2**28
-"""Of arrays that are packed: what their archive says they take."""
+"""Maximum decompressed size of all arrays, as declared by their archive."""
 
 ARRAY = b"\x93NUMPY"
 ARCHIVE = b"PK\x03\x04"
 WRITE_CSV = "Write its series to a CSV file with a header line."
 BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, ValueError, EOFError, OSError)
-"""What reading a broken archive may raise: RuntimeError where it is encrypted."""
+"""Errors from reading a broken archive; RuntimeError if it is encrypted."""
 
 
 def names_of_arrays(data: bytes) -> list[str]:
@@ -51,10 +51,10 @@ def unpacked(data: bytes, shown: str) -> dict[str, NDArray[np.float64]]:
 
 
 def array_of(data: bytes, shown: str) -> NDArray[np.float64]:
-    """Return an array of NumPy's own format, of which nothing is run.
+    """Return an array from NumPy's own format, without running any code in it.
 
     Raises:
-        UnreadableError: Where it holds no numbers, or its header says more of them than there are bytes.
+        UnreadableError: Where it holds no numbers, or its header declares more of them than there are bytes.
     """
     stream = io.BytesIO(data)
     try:

@@ -1,6 +1,6 @@
-"""Numbers inside what Python prints of a tensor, an array or a scalar, as programs log them that write a loss without `.item()`.
+"""Numbers in Python's printed form of a tensor, an array or a scalar, as logged by programs that omit `.item()`.
 
-These are `tensor(3.13, device='cuda:0', grad_fn=<DivBackward0>)`, `np.float32(0.5)`, `array(0.5)`, `[0.5]`.
+Examples are `tensor(3.13, device='cuda:0', grad_fn=<DivBackward0>)`, `np.float32(0.5)`, `array(0.5)`, `[0.5]`.
 """
 
 import re
@@ -9,7 +9,7 @@ from ckaudit.importers.names import shorten_name
 from ckaudit.importers.tables.numbers import number
 
 MAX_LENGTH = 400
-"""Characters of a printed tensor: one of PyTorch with a device and a function of the gradient has 60."""
+"""Maximum number of characters of a printed tensor: one of PyTorch with a device and a gradient function has 60."""
 
 _NUMBER = r"([-+]?(?:nan|inf(?:inity)?|(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:e[-+]?\d{1,4})?))"
 _CALL = r"(?:[a-z]{1,12}\.){0,2}(?:eager)?(?:tensor|array|devicearray|float(?:16|32|64|128)?|longdouble)"
@@ -20,7 +20,7 @@ _EXPRESSION = re.compile(
 
 
 def number_in_tensor(text: str) -> float | None:
-    """Return the number of a text that is exactly one printed tensor, None where it is none.
+    """Return the number in a text that is exactly one printed tensor, or None where it is not.
 
     >>> number_in_tensor("tensor(3.1304, device='cuda:0', grad_fn=<DivBackward0>)"), number_in_tensor("np.float32(0.5)")
     (3.1304, 0.5)
@@ -32,7 +32,7 @@ def number_in_tensor(text: str) -> float | None:
 
 
 def with_plain_numbers(text: str) -> str:
-    """Return a text with its number in the place of each printed tensor.
+    """Return a text with each printed tensor replaced by its number.
 
     >>> with_plain_numbers("[tensor(0.5, device='cuda:0'), np.float64(0.25), [1.]]")
     '[0.5, 0.25, 1.]'

@@ -1,6 +1,6 @@
-"""Tables in text (CSV, TSV): the delimiter is guessed, the wanted columns become numbers, and broken rows are noted.
+"""Tables in text (CSV, TSV): the delimiter is guessed, wanted columns become numbers, and broken rows are noted.
 
-A file without anything odd is read by pyarrow, every other one with care by the csv module; both give the same numbers.
+A regular file is read by pyarrow, any other one row by row by the csv module; both give the same numbers.
 """
 
 import csv
@@ -42,11 +42,11 @@ class TextTable(Struct, frozen=True):
     """The wanted columns of a file as text.
 
     Attributes:
-        header: Every column's name, as written.
-        cells: Text of the wanted columns by their position in the header; columns are equally long.
+        header: All column names, as written.
+        cells: Text of the wanted columns by their position in the header; all columns have the same length.
         lines: Line of the file on which each row ends, from 1.
-        delimiter: What stands between cells.
-        notes: Rows that were not as long as the header, or could not be read.
+        delimiter: The separator of cells.
+        notes: Rows with another width than the header, or that could not be read.
     """
 
     header: tuple[str, ...]
@@ -60,11 +60,11 @@ class NumberTable(Struct, frozen=True):
     """The wanted columns of a table as numbers.
 
     Attributes:
-        header: Every column's name, as written.
+        header: All column names, as written.
         columns: The wanted columns by their position in the header.
         lines: Line of the file on which each row ends, from 1.
-        delimiter: What stands between cells; empty: the file is no text.
-        notes: Cells that are no numbers, and rows that could not be read.
+        delimiter: The separator of cells; empty: the file is not text.
+        notes: Cells that are not numbers, and rows that could not be read.
     """
 
     header: Sequence[str]
@@ -75,7 +75,7 @@ class NumberTable(Struct, frozen=True):
 
     @property
     def size_text(self) -> str:
-        """How many rows there are and what stands between their cells, in a few words."""
+        """The number of rows and the separator of their cells, in a few words."""
         between = f", {DELIMITERS[self.delimiter]} between cells" if self.delimiter else ""
         return f"{len(self.lines):,} rows{between}"
 
@@ -90,9 +90,9 @@ class NumberColumn(Struct, frozen=True):
 
     Attributes:
         values: None where nothing was recorded.
-        faulty: Positions of cells that are neither a number nor a word for nothing.
-        commas: Cells read with a decimal comma.
-        printed_tensors: Positions of cells that are what Python prints of a tensor or an array of one number.
+        faulty: Positions of cells that are neither a number nor a word for a missing value.
+        commas: Number of cells read with a decimal comma.
+        printed_tensors: Positions of cells that are a printed tensor or array of one number.
     """
 
     values: list[float | None]
@@ -102,10 +102,10 @@ class NumberColumn(Struct, frozen=True):
 
 
 def read_numbers(data: bytes, shown: str, header: Sequence[str], wanted: Collection[int], delimiter: str) -> NumberTable:
-    """Read the numbers of the wanted columns; notes say which cells were no numbers.
+    """Read the numbers of the wanted columns; notes name the cells that are not numbers.
 
     Raises:
-        UnreadableError: Where no row stands below the header.
+        UnreadableError: Where there is no row below the header.
     """
     if plain := plain_columns(data, len(header), wanted, delimiter):
         columns, rows = plain
@@ -114,16 +114,16 @@ def read_numbers(data: bytes, shown: str, header: Sequence[str], wanted: Collect
 
 
 def plain_columns(data: bytes, width: int, wanted: Collection[int], delimiter: str) -> tuple[Mapping[int, Numbers], int] | None:
-    """Return the wanted columns and the number of rows by pyarrow, None where the file must be read with care.
+    """Return the wanted columns and the number of rows by pyarrow, or None where the csv module must read the file.
 
-    A file must be read with care where a row is not as wide as the header, the last one has no line end, or a cell is neither
-    empty nor a number as every reader understands it. Whatever this function reads, the csv module and Python's float read alike.
+    That is so where a row has another width than the header, the last one lacks its line break, or a cell is neither empty nor
+    a number to all parsers. Any file that this function reads, the csv module and Python's float read alike.
 
     Args:
         data: The whole file, its header in the first line.
         width: Number of columns.
         wanted: Positions of columns.
-        delimiter: What stands between cells.
+        delimiter: The separator of cells.
     """
     start = data.find(b"\n") + 1
     if len(data) < LEAST_BYTES or not 0 < start < len(data) or not _is_plain(data, start):
@@ -145,14 +145,14 @@ def plain_columns(data: bytes, width: int, wanted: Collection[int], delimiter: s
 
 
 def _free_arrow() -> None:
-    """Give back the memory that Arrow keeps for more."""
+    """Release the memory that Arrow keeps in its pool."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
 
 
 def _pieces(data: bytes, start: int) -> Iterator[memoryview]:
-    """Yield the lines from `start` on some megabytes at a time, without copying them."""
+    """Yield the lines from `start` on, some megabytes at a time, without copying them."""
     while start < len(data):
         end = len(data) if start + _PIECE_BYTES >= len(data) else data.rfind(b"\n", start, start + _PIECE_BYTES) + 1
         end = end if end > start else data.find(b"\n", start) + 1
@@ -161,7 +161,7 @@ def _pieces(data: bytes, start: int) -> Iterator[memoryview]:
 
 
 def _plain_piece(piece: memoryview, width: int, wanted: Sequence[int], delimiter: str) -> Any:
-    """Return some lines of a table as an Arrow table of the wanted columns, by their positions; None where they are not plain."""
+    """Return some lines of a table as an Arrow table of the wanted columns, named by position; None where they are irregular."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -188,7 +188,7 @@ def _is_plain(data: bytes, start: int) -> bool:
 
 
 def _with_care(table: TextTable) -> NumberTable:
-    """Return the columns of a table as numbers; notes name the cells that are none."""
+    """Return the columns of a table as numbers; notes name the cells that are not numbers."""
     columns, notes = {}, []
     for position, cells in table.cells.items():
         read = column(cells, decimal_comma=table.delimiter != ",")
@@ -214,8 +214,8 @@ def column(cells: Sequence[str], *, decimal_comma: bool = False) -> NumberColumn
     """Read the cells of a column.
 
     Args:
-        cells: Text as it stands in the file.
-        decimal_comma: Take "0,5" for 0.5.
+        cells: Text as in the file.
+        decimal_comma: Read "0,5" as 0.5.
 
     >>> column(["1e-3", "", "nan", "x", "tensor(0.5)"]).values
     [0.001, None, nan, None, 0.5]
@@ -239,16 +239,16 @@ def column(cells: Sequence[str], *, decimal_comma: bool = False) -> NumberColumn
 
 
 def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> TextTable:
-    """Read the wanted columns of every row.
+    """Read the wanted columns of all rows.
 
     Args:
         data: The whole file.
         shown: Its name in messages.
         wanted: Positions of the columns to keep.
-        delimiter: What stands between cells.
+        delimiter: The separator of cells.
 
     Raises:
-        UnreadableError: Where the header cannot be read, or no row stands below it.
+        UnreadableError: Where the header cannot be read, or there is no row below it.
     """
     table: TextTable | None = None
     odd = _OddRows()
@@ -275,7 +275,7 @@ def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> Tex
 
 
 def _blocks(text: str, delimiter: str) -> Iterator[Block]:
-    """Yield rows, the line on which each row ends, and the line of a record given up, such as a cell without end."""
+    """Yield rows, the line on which each row ends, and the line of an unreadable record, such as a cell without end."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     rows: list[list[str]] = []
     lines: list[int] = []
@@ -294,7 +294,7 @@ def _blocks(text: str, delimiter: str) -> Iterator[Block]:
 
 
 def _empty_table(rows: list[list[str]], lines: list[int], wanted: set[int], delimiter: str) -> TextTable:
-    """Take the header off the first rows; lines before it are blank, or comments."""
+    """Take the header off the first rows; lines before it are blank or comments."""
     start = header_place(rows[:SAMPLE_LINES])
     header = tuple(names_of(rows[start])) if rows and rows[start] else ()
     del rows[: start + 1], lines[: start + 1]
@@ -313,7 +313,7 @@ def _take(table: TextTable, rows: list[list[str]], lines: list[int], odd: "_OddR
 
 
 def _torn_header(shown: str, width: int, odd: "_OddRows") -> UnreadableError:
-    """Return what is wrong where most rows have more cells than there are names: no cell has a certain column."""
+    """Return the error for a table in which most rows have more cells than there are names, so that columns are uncertain."""
     return UnreadableError(
         f"the header line of {shown} is torn: it names {width:,} columns, and {odd.wide:,} rows have more cells "
         f"(first {odd.first}), so no name can be told to be whose",
@@ -322,11 +322,11 @@ def _torn_header(shown: str, width: int, odd: "_OddRows") -> UnreadableError:
 
 
 class _OddRows(Struct):
-    """Rows that are not as wide as the header, and records that could not be read.
+    """Rows with another width than the header, and records that could not be read.
 
     Attributes:
-        ragged: Rows of another width.
-        wide: Rows with something in a cell that has no name.
+        ragged: Number of rows of another width.
+        wide: Number of rows with text in a cell without a name.
     """
 
     ragged: int = 0
@@ -348,7 +348,7 @@ class _OddRows(Struct):
         self.first_lost = self.first_lost or line
 
     def notes(self, *, torn: bool) -> list[str]:
-        """Return notes on what was done with these rows."""
+        """Return notes on the treatment of these rows."""
         notes = []
         if self.ragged:
             notes.append(

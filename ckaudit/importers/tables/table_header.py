@@ -1,4 +1,4 @@
-"""The first lines of a table in text: its delimiter, the names of its columns, and whether it is one at all."""
+"""The first lines of a table in text: its delimiter, its column names, and whether it is a table at all."""
 
 import csv
 import re
@@ -16,9 +16,9 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def text_of(data: bytes) -> str:
-    """Return the text of a file: UTF-8, or UTF-16 where a byte order mark says so; broken characters are replaced.
+    """Return the text of a file: UTF-16 with a byte order mark, else UTF-8; invalid characters are replaced.
 
-    Zeros that a power cut left at the end are left out.
+    In UTF-8, zero bytes that a power cut left at the end are removed.
     """
     if data.startswith(UTF16_MARKS):
         return data.decode("utf-16", errors="replace")
@@ -27,10 +27,10 @@ def text_of(data: bytes) -> str:
 
 @lru_cache(maxsize=8)
 def sniff_table(head: bytes) -> tuple[str, list[str], list[list[str]]] | None:
-    """Return delimiter, header and first rows of a table, None where the text is no table.
+    """Return delimiter, header and first rows of a table, or None where the text is not a table.
 
-    The header has at least two names, none of which is a number. The delimiter is the one that gives the most names. The answer
-    is cached, because every importer of tables asks.
+    The header has at least two names, none of which is a number. The delimiter is the one that gives the most names. The result
+    is cached, because all table importers ask for it.
     """
     lines = [line for line in _LINE_END.split(text_of(head[:HEAD_BYTES]))[:SAMPLE_LINES] if line.strip()]
     if not lines or lines[0].lstrip()[:1] in ("{", "[", "<"):
@@ -45,7 +45,7 @@ def sniff_table(head: bytes) -> tuple[str, list[str], list[list[str]]] | None:
 
 
 def header_place(rows: Sequence[Sequence[str]]) -> int:
-    """Return which row names the columns: the first that holds anything, comments before another row of names left out.
+    """Return the index of the header row: the first row that is not blank, except comments before another row of names.
 
     >>> header_place([["# planned=100"], ["step", "loss"], ["1", "2.5"]]), header_place([["# step", "loss"], ["1", "2.5"]])
     (1, 0)
@@ -58,7 +58,7 @@ def header_place(rows: Sequence[Sequence[str]]) -> int:
 
 
 def is_table(head: bytes) -> bool:
-    """Tell whether a text is a table for certain: each of its first rows is as wide as the header, and most cells are numbers."""
+    """Tell whether a text is certainly a table: its first rows are as wide as the header, and most cells are numbers or empty."""
     table = sniff_table(head)
     if table is None:
         return False
@@ -67,12 +67,12 @@ def is_table(head: bytes) -> bool:
 
 
 def names_of(record: list[str]) -> list[str]:
-    """Return the names of a header line; the comment sign that numpy writes before them is taken off."""
+    """Return the names in a header line, without the comment sign that numpy writes before them."""
     return [name.strip() for name in (record[0].lstrip("# "), *record[1:])]
 
 
 def holds_numbers(rows: list[list[str]], width: int) -> bool:
-    """Tell whether the first rows are as wide as the header and hold numbers or nothing."""
+    """Tell whether the first rows that are as wide as the header hold mostly numbers or nothing."""
     cells = [cell for row in rows if len(row) == width for cell in row]
     numeric = sum(number(cell) is not None for cell in cells)
     numeric_or_empty = sum(cell.strip().lower() in MISSING_WORDS or number(cell) is not None for cell in cells)

@@ -1,4 +1,4 @@
-"""Steps that are no steps: of a line that lost its beginning, or was written into another one, only some digits may be left."""
+"""False steps: a line that lost its beginning, or was written into another line, may keep only some digits of its step."""
 
 from collections.abc import Iterable
 
@@ -7,17 +7,17 @@ from numpy.typing import NDArray
 
 from ckaudit.importers.tables.numbers import counted
 
-MAX_TORN_ROWS = 2  # that one torn line leaves: its beginning, and its end with the line behind it
-FAR_BACK = 3  # steps between two lines: whoever began again so far back would have logged more lines since
-FAR_AHEAD = 50  # of them: digits of two steps in a row make one ten times as large or more
+MAX_TORN_ROWS = 2  # left by one torn line: its beginning, and its end fused with the next line
+FAR_BACK = 3  # usual step intervals; a run that restarted this far back would have logged more lines since
+FAR_AHEAD = 50  # of these intervals; the digits of two fused steps make a number at least ten times as large
 
 
 def fallen_back(steps: NDArray[np.int64], back: Iterable[int]) -> list[int]:
-    """Return the rows that go back alone: those behind them go on beyond the row before, as no training does that began again.
+    """Return the rows that go back alone: later rows continue beyond the row before, which a restarted training does not do.
 
     Args:
         steps: Shape (N,), in the order of the log.
-        back: Rows whose step lies below the one before, and stands in the log already.
+        back: Rows whose step lies below the previous one, and occurs in the log already.
 
     >>> fallen_back(np.array([7, 8, 9, 1, 10, 11]), [3]), fallen_back(np.array([7, 8, 9, 8, 9, 10]), [3])
     ([3], [])
@@ -33,10 +33,10 @@ def fallen_back(steps: NDArray[np.int64], back: Iterable[int]) -> list[int]:
 
 
 def far_ahead(steps: NDArray[np.int64]) -> list[int]:
-    """Return the rows that lie alone far ahead, though the log goes on behind them where it was before.
+    """Return the rows that lie far ahead alone, after which the log continues where it was before.
 
-    However short a log is, whoever logs every so many steps and began again would not have left out the steps up to the row
-    ahead, and then gone on with the very step that was due before it.
+    Even in a short log, a run that logs at a fixed interval and restarted would not have skipped the steps up to the row ahead,
+    and then continued with the very step that was due before it.
 
     >>> far_ahead(np.array([7, 8, 910, 10, 11])), far_ahead(np.array([7, 8, 10, 9, 11]))
     ([2], [])
@@ -61,7 +61,7 @@ def _usual_rise(steps: NDArray[np.int64]) -> float:
 
 
 def note_on_torn(count: int) -> list[str]:
-    """Return a note on rows that were left out; none where there were none."""
+    """Return a note on the rows that were left out; none where there are none."""
     what = counted(count, "line was", "lines were")
     return (
         [f"{what} left out: the step stands alone, far from those around it, as of lines that are torn or fused"] if count else []

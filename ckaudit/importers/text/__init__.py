@@ -1,1 +1,1 @@
-"""Text logs: lines of a step become columns, and lines that report errors become events."""
+"""Text logs: lines with a step become columns, and lines that report errors become events."""

@@ -1,4 +1,4 @@
-"""Losses of adversarial networks in lines of text: several of one side become their mean, the sum of both sides the loss."""
+"""Losses of adversarial networks in text lines: those of one side are averaged, and the training loss is the sum of both."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,18 +12,18 @@ from ckaudit.importers.tables.curves import take_adversarial_sum
 from ckaudit.importers.tables.numbers import Numbers
 
 Columns = dict[str, Numbers]
-_MARKS = " .%[]"  # around the accuracy of a discriminator, as in `acc.: 56.25%`
+_MARKS = " .%[]"  # around a discriminator's accuracy, as in `acc.: 56.25%`
 _ACCURACIES = frozenset({"acc", "accuracy"})
 
 
 class AveragedSides(Struct, frozen=True):
-    """The columns of a log, with the mean of several losses of one side where it has some that play against each other.
+    """The columns of a log, and the means of several losses of one side where the log has adversarial losses.
 
     Attributes:
-        columns: Those of the log, and the means of several of one side, or of one term.
+        columns: The log's columns, and the means of several losses of one side, or of one term.
         parts: Catalogue names of the means of terms, by their keys.
-        notes: What is the mean of what.
-        used: Keys that a mean was taken of.
+        notes: Which losses each mean was taken of.
+        used: Keys of the averaged columns.
     """
 
     columns: Columns
@@ -33,7 +33,7 @@ class AveragedSides(Struct, frozen=True):
 
 
 def average_sides(columns: Columns) -> AveragedSides:
-    """Return the columns with one loss of all generators, one of all discriminators, and one of each term of theirs."""
+    """Return the columns with one loss for all generators, one for all discriminators, and one for each of their terms."""
     sides = adversarial_sides(columns)
     if sides is None:
         return AveragedSides(columns)
@@ -48,11 +48,11 @@ def average_sides(columns: Columns) -> AveragedSides:
 
 
 def take_adversarial_pair(columns: Columns, raw: Columns) -> tuple[list[str], tuple[str, ...]]:
-    """Take the sum of two losses that play against each other where there is no other training loss; return a note, and the keys.
+    """Add the sum of two adversarial losses where there is no other training loss; return a note and their keys.
 
     Args:
         columns: Columns by catalogue name; changed in place.
-        raw: Those of the log.
+        raw: The log's columns.
     """
     keys = list(raw)
     places = None if "train_loss_raw" in columns else adversarial_pair(keys)
@@ -63,7 +63,7 @@ def take_adversarial_pair(columns: Columns, raw: Columns) -> tuple[list[str], tu
 
 
 def discriminator_accuracies(keys: Iterable[str]) -> frozenset[str]:
-    """Return the accuracies that are a discriminator's beside the loss of a generator: they are no score of what is trained.
+    """Return the accuracies of a discriminator beside the loss of a generator; they are not scores of the trained model.
 
     >>> discriminator_accuracies(["d loss", "acc.", "g loss"]), discriminator_accuracies(["d loss", "acc."])
     (frozenset({'acc.'}), frozenset())
@@ -74,6 +74,6 @@ def discriminator_accuracies(keys: Iterable[str]) -> frozenset[str]:
 
 
 def _mean(columns: Sequence[Numbers]) -> Numbers:
-    """Return the mean of columns where all of them were recorded."""
+    """Return the mean of columns where all of them are recorded."""
     known = np.logical_and.reduce([column.recorded for column in columns])
     return Numbers(np.where(known, np.mean([column.values for column in columns], axis=0), np.nan), known)

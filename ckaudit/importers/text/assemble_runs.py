@@ -1,7 +1,7 @@
 """Runs assembled from the lines of a text log: lines of one step are joined, restarts and further runs are separated.
 
-A log is written in the order of time. Where its steps go back, the training was started again: from a checkpoint, which makes
-another session of the same run, or from the beginning, which makes another run.
+A log is written in order of time. Where its steps go back, the training was started again: from a checkpoint, which begins
+another session of the same run, or from the beginning, which begins another run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,16 +17,16 @@ from ckaudit.importers.tables.torn_steps import fallen_back, far_ahead
 from ckaudit.importers.text.line_patterns import NO_RANK, Ints
 from ckaudit.importers.text.line_reader import StepLines
 
-HELPER = "."  # columns whose names begin with this serve the reading only and are not handed on
-FEW_ROWS = 10  # a start that ended after so few lines left nothing to judge
+HELPER = "."  # prefix of columns that are only used while reading, and are not passed on
+FEW_ROWS = 10  # a start that ended within so few lines is too short to judge
 
 
 class LogPart(Struct):
-    """The lines of one start of a training, its steps rising.
+    """The lines of one start of a training, in ascending order of steps.
 
     Attributes:
-        rows: The lines, those of one step joined.
-        resumed: The step it was started again from, as far as the log tells.
+        rows: The lines; those of one step are joined.
+        resumed: The step it was resumed from, where the log gives it.
     """
 
     rows: StepLines
@@ -37,7 +37,7 @@ class TextRun(Struct):
     """One run of a log.
 
     Attributes:
-        parts: Its starts, in the order of time.
+        parts: Its starts, in order of time.
         notes: How its lines were assembled.
     """
 
@@ -46,17 +46,17 @@ class TextRun(Struct):
 
     @property
     def first_line(self) -> int:
-        """Number of the first line of a step."""
+        """Number of the first line with a step."""
         return int(self.parts[0].rows.origin.lines.min())
 
     @property
     def last_line(self) -> int:
-        """Number of the last line of a step."""
+        """Number of the last line with a step."""
         return int(self.parts[-1].rows.origin.lines.max())
 
 
 def without_torn(rows: StepLines, starts: Sequence[int]) -> tuple[StepLines, int]:
-    """Leave out lines whose step can only be a part of one, and count them; the log says of none that it starts there."""
+    """Return the lines without those whose step can only be a fragment, and the number of these; reported starts stay."""
     ahead = far_ahead(rows.steps)
     rows = rows.at(np.delete(np.arange(len(rows.steps)), ahead)) if ahead else rows
     logged = _logged(rows, starts)
@@ -69,9 +69,9 @@ def runs_of(rows: StepLines, starts: Sequence[int], resumes: Mapping[int, int]) 
     """Split the lines of a log into runs and their starts.
 
     Args:
-        rows: Lines of steps, with their columns by catalogue name.
-        starts: Numbers of the lines on which the program says that it starts, or loads a checkpoint.
-        resumes: Number of the line that tells of a checkpoint being loaded, and its step.
+        rows: Lines with steps, with their columns by catalogue name.
+        starts: Numbers of the lines on which the program reports a start or a loaded checkpoint.
+        resumes: Step of each loaded checkpoint, by the number of the line that reports it.
     """
     rows, notes = _one_rank(rows)
     rows, replaced = merge_lines(rows, apart=starts)
@@ -101,14 +101,14 @@ def runs_of(rows: StepLines, starts: Sequence[int], resumes: Mapping[int, int]) 
 
 
 def merge_lines(rows: StepLines, *, apart: Sequence[int] = ()) -> tuple[StepLines, int]:
-    """Join neighbouring lines of one step; of two values of one column the later one is taken.
+    """Join neighbouring lines of one step; of two values in one column the later one is taken.
 
     Args:
-        rows: Lines of steps.
-        apart: Numbers of lines over which nothing is joined.
+        rows: Lines with steps.
+        apart: Numbers of lines across which nothing is joined.
 
     Returns:
-        The lines, and how many values were replaced by others.
+        The lines, and the number of values that were replaced.
     """
     if not len(rows.steps):
         return rows, 0
@@ -133,7 +133,7 @@ def merge_lines(rows: StepLines, *, apart: Sequence[int] = ()) -> tuple[StepLine
 
 
 def table_of(run: TextRun) -> LineTable:
-    """Return the lines of a run as columns, each start a session."""
+    """Return the lines of a run as columns, with a session for each start."""
     filled = (name for part in run.parts for name, column in part.rows.columns.items() if column.recorded.any())
     names = [name for name in dict.fromkeys(filled) if not name.startswith(HELPER)]
     empty = [unrecorded_column(len(part.rows.steps)) for part in run.parts]
@@ -143,7 +143,7 @@ def table_of(run: TextRun) -> LineTable:
     for place, parts in enumerate(columns):
         np.concatenate([part.values for part in parts], out=values[place])
         np.concatenate([part.recorded for part in parts], out=known[place])
-    steps, sessions = run.parts[0].rows.steps, np.zeros(shape[1], np.int64)  # pages of zeros take memory once they are written
+    steps, sessions = run.parts[0].rows.steps, np.zeros(shape[1], np.int64)  # zero pages take memory once written
     if len(run.parts) > 1:
         steps = np.concatenate([part.rows.steps for part in run.parts])
         sessions = np.repeat(np.arange(len(run.parts)), [len(part.rows.steps) for part in run.parts])
@@ -154,7 +154,7 @@ def table_of(run: TextRun) -> LineTable:
 
 
 def _one_rank(rows: StepLines) -> tuple[StepLines, list[str]]:
-    """Keep the lines of one rank where several ranks log the same steps; the note says so."""
+    """Keep the lines of one rank where several ranks log the same steps, and return a note on it."""
     ranks = rows.origin.ranks
     known, counts = np.unique(ranks[ranks != NO_RANK], return_counts=True)
     if len(known) < 2:
@@ -162,7 +162,7 @@ def _one_rank(rows: StepLines) -> tuple[StepLines, list[str]]:
     chosen = int(known[counts.argmax()])
     of_chosen, of_others = rows.steps[ranks == chosen], rows.steps[(ranks != chosen) & (ranks >= 0)]
     if np.isin(of_others, of_chosen).mean() <= 0.5:
-        return rows, []  # it is another rank that logs after a restart
+        return rows, []  # another rank logs after a restart
     keep = (ranks == chosen) | (ranks < 0)
     return rows.kept(keep), [
         f"{len(known):,} ranks log the same steps: the {int(keep.sum()):,} lines of rank {chosen} were taken"
@@ -170,12 +170,12 @@ def _one_rank(rows: StepLines) -> tuple[StepLines, list[str]]:
 
 
 def _logged(rows: StepLines, starts: Sequence[int]) -> set[int]:
-    """Return the rows right behind the lines on which the program says that it starts."""
+    """Return the rows right after the lines on which the program reports a start."""
     return {int(at) for at in np.searchsorted(rows.origin.lines, np.array(starts, np.int64)) if 0 < at < len(rows.steps)}
 
 
 def _cuts(rows: StepLines, starts: Sequence[int]) -> list[int]:
-    """Return the rows at which a start begins: where the log says so, or where steps go back and repeat a column."""
+    """Return the rows at which a start begins: where the log reports one, or where steps go back and repeat a column."""
     logged = _logged(rows, starts)
     back = (np.flatnonzero(np.diff(rows.steps) <= 0) + 1).tolist()
     reached = {name: _reached(rows.steps, column) for name, column in rows.columns.items()} if back else {}
@@ -194,13 +194,13 @@ def _reached(steps: Ints, column: Numbers) -> Ints:
 
 
 def _is_beginning(steps: Ints) -> bool:
-    """Tell whether the first step is no further from 0 than two lines are from each other."""
+    """Tell whether the first step is no further from 0 than the smallest step interval."""
     apart = np.diff(steps)
     return bool(steps[0] <= max(1, apart[apart > 0].min(initial=int(steps[0])) if len(steps) > 1 else 1))
 
 
 def _without_false_starts(runs: list[TextRun]) -> list[TextRun]:
-    """Leave out starts that ended after a few lines, where the next one went on."""
+    """Remove starts that ended after a few lines, if the next one continued longer."""
     real = [
         run
         for run, later in pairwise(runs)
@@ -226,7 +226,7 @@ def _same(one: TextRun, other: TextRun) -> bool:
 
 
 def _in_order(part: LogPart, notes: list[str]) -> LogPart:
-    """Return a part with its lines in the order of steps, and note how many were sorted in."""
+    """Return a part with its lines in step order, and add a note on the number of lines that were moved."""
     rows = part.rows
     if (rows.steps[1:] >= rows.steps[:-1]).all():
         return part
@@ -237,7 +237,7 @@ def _in_order(part: LogPart, notes: list[str]) -> LogPart:
 
 
 def _notes_on_parts(run: TextRun) -> list[str]:
-    """Return notes on where the run was started again, and how many steps were trained twice."""
+    """Return notes on where the run was restarted, and how many steps were repeated."""
     notes = []
     for before, part in pairwise(run.parts):
         end, begin = int(before.rows.steps[-1]), int(part.rows.steps[0])

@@ -1,4 +1,4 @@
-"""Consoles that show a block for each step: a line that names the step, and below it a name and a value to a line."""
+"""Consoles that print a block per step: a line that names the step, then lines with a name and a value each."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -15,14 +15,14 @@ Record = dict[str, str]
 
 
 class ConsoleBlocks(Struct, frozen=True):
-    """How one program writes its blocks.
+    """The format of one program's blocks.
 
     Attributes:
-        mark: Stands in the first line of each.
+        mark: Occurs in the first line of each block.
         begin: Matches the first line of a block.
-        step: Returns its step from that match.
+        step: Returns the block's step from that match.
         row: Matches a line with a value.
-        cell: Returns name and text of the value from that match; of two of one name the first counts.
+        cell: Returns name and text of the value from that match; of two values with one name the first counts.
     """
 
     mark: bytes
@@ -32,12 +32,12 @@ class ConsoleBlocks(Struct, frozen=True):
     cell: Callable[["re.Match[str]"], tuple[str, str]]
 
     def are_in(self, source: Source) -> bool:
-        """Tell by the first lines of several blocks that hold numbers."""
+        """Tell whether the text has the first lines of several blocks that hold numbers."""
         head = source.data[:HEAD_BYTES]
         return self.mark in head and is_text(source) and len(self.records(head)) >= MIN_BLOCKS
 
     def records(self, data: bytes) -> list[Record]:
-        """Return the values of each block that has one, its step first."""
+        """Return the values of each block that has any, step first."""
         return [record for record in self._blocks(data) if len(record) > 1]
 
     def _blocks(self, data: bytes) -> Iterator[Record]:

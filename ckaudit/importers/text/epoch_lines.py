@@ -1,4 +1,4 @@
-"""Lines that name an epoch as columns: where in the training each stands, and what it holds by key."""
+"""Lines that name an epoch, as columns: the position of each line in the training, and its values by key."""
 
 from array import array
 from collections.abc import Iterable, Mapping
@@ -16,23 +16,23 @@ from ckaudit.importers.text.line_values import name_of
 from ckaudit.importers.text.prefix import NO_PREFIX, parse_prefix
 
 NONE = -1
-"""Stands for a batch, or a number of batches, that a line does not name."""
+"""A batch, or a number of batches, that a line does not name."""
 
 COUNTER = "global_step"
-"""The key of a count of updates."""
+"""The key of an update counter."""
 
 _PRESENT, _WITH_POINT, _MOST_PLACES = 1, 2, 63
 
 
 class EpochLine(Struct, frozen=True, gc=False):
-    """The values of one line, and where in the training it stands.
+    """The values of one line, and its position in the training.
 
     Attributes:
         line: Its number.
-        text: What stands before its values: time and rank.
+        text: The text before its values: time and rank.
         epoch: The epoch that it names, or the last one named before it.
-        batch: Batch of the epoch, None where the line tells of the epoch as a whole.
-        batches: Batches of an epoch, None where the line does not say.
+        batch: Batch within the epoch; None where the line belongs to the whole epoch.
+        batches: Batches per epoch; None where the line does not say.
         values: Text of the values by key.
         in_samples: Whether it counts samples, not batches.
         names_epoch: Whether the line names its epoch itself.
@@ -49,13 +49,13 @@ class EpochLine(Struct, frozen=True, gc=False):
 
 
 class ValueColumn(Struct, frozen=True):
-    """The values of one key, all shape (N,).
+    """The values of one key, all of shape (N,).
 
     Attributes:
-        numbers: The values; what is no number is not recorded.
+        numbers: The values; a text that is not a number is not recorded.
         present: Which lines hold the key.
-        with_point: Which hold a text with a decimal point.
-        places: Which of the values of its line each is, from 0 to `_MOST_PLACES`.
+        with_point: Which lines hold a text with a decimal point.
+        places: Index of the value among those of its line, from 0 to `_MOST_PLACES`.
     """
 
     numbers: Numbers
@@ -64,27 +64,27 @@ class ValueColumn(Struct, frozen=True):
     places: NDArray[np.uint8]
 
     def at(self, rows: Mask) -> "ValueColumn":
-        """Return some of the lines."""
+        """Return the selected lines."""
         numbers = self.numbers.at(np.flatnonzero(rows))
         return ValueColumn(numbers, self.present[rows], self.with_point[rows], self.places[rows])
 
     def only(self, rows: Mask) -> "ValueColumn":
-        """Return the column as if the other lines did not hold the key."""
+        """Return the column as if other lines did not hold the key."""
         return ValueColumn(self.numbers.only(rows), self.present & rows, self.with_point & rows, self.places)
 
 
 class EpochLines(Struct, frozen=True):
-    """N lines, in the order of the log; what is of each line has shape (N,).
+    """N lines, in the order of the log; attributes of each line have shape (N,).
 
     Attributes:
-        origin: Where they come from.
-        epochs: The epoch of each.
-        batches: The batch of each, `NONE` where it tells of the epoch as a whole.
-        sizes: Batches of an epoch, `NONE` where the line does not say.
+        origin: Origin of the lines.
+        epochs: The epoch of each line.
+        batches: The batch of each line, `NONE` where it belongs to the whole epoch.
+        sizes: Batches per epoch, `NONE` where the line does not say.
         in_samples: Whether a line counts samples, not batches.
         names_epoch: Whether a line names its epoch itself.
-        counts: The update that `COUNTER` tells, `NONE` where a line has none.
-        columns: The values by key, in the order in which the keys came.
+        counts: The update that `COUNTER` gives, `NONE` where a line has none.
+        columns: The values by key, in the order in which keys first appeared.
     """
 
     origin: LineOrigin
@@ -97,29 +97,29 @@ class EpochLines(Struct, frozen=True):
     columns: dict[str, ValueColumn]
 
     def __len__(self) -> int:
-        """Return how many lines there are."""
+        """Return the number of lines."""
         return len(self.epochs)
 
     @property
     def has_batch(self) -> Mask:
-        """Which lines name a batch."""
+        """Mask of the lines that name a batch."""
         return np.asarray(self.batches != NONE)
 
     @property
     def changes(self) -> Mask:
-        """Which lines are of another epoch than the one before them, the first left out: shape (N - 1,)."""
+        """Mask of the lines whose epoch differs from the previous line's, without the first line: shape (N - 1,)."""
         return np.asarray(self.epochs[1:] != self.epochs[:-1])
 
     def holding(self, keys: Iterable[str]) -> Mask:
-        """Return which lines hold one of some keys."""
+        """Return a mask of the lines that hold one of some keys."""
         return reduce(np.logical_or, (self.columns[key].present for key in keys), np.zeros(len(self), bool))
 
     def holding_name(self, *names: str) -> Mask:
-        """Return which lines hold a key of one of some catalogue names."""
+        """Return a mask of the lines that hold a key with one of some catalogue names."""
         return self.holding(key for key in self.columns if name_of(key) in names)
 
     def kept(self, rows: Mask) -> "EpochLines":
-        """Return some of the lines."""
+        """Return the selected lines."""
         if rows.all():
             return self
         return EpochLines(
@@ -134,11 +134,11 @@ class EpochLines(Struct, frozen=True):
         )
 
     def renamed(self, names: Mapping[str, str]) -> "EpochLines":
-        """Return the lines with other names for some keys."""
+        """Return the lines with new names for some keys."""
         return replace(self, columns={names.get(key, key): column for key, column in self.columns.items()})
 
     def counted_updates(self) -> Ints | None:
-        """Return the update of each line by `COUNTER`; None where the first line or one with a training loss does not hold it."""
+        """Return the update of each line by `COUNTER`; None where the first line or one with a training loss lacks it."""
         known = self.counts != NONE
         if not len(self) or not known[0] or (~known & self.holding_name("train_loss_raw")).any():
             return None
@@ -146,19 +146,19 @@ class EpochLines(Struct, frozen=True):
 
 
 def in_order(columns: Mapping[str, ValueColumn]) -> dict[str, ValueColumn]:
-    """Return the columns that some line holds, in the order of the first lines that do, and as they stand there."""
+    """Return the columns that are not empty, ordered by the first line that holds them, then by position in that line."""
     firsts = {key: int(column.present.argmax()) for key, column in columns.items() if column.present.any()}
     return {key: columns[key] for key in sorted(firsts, key=lambda key: (firsts[key], columns[key].places[firsts[key]]))}
 
 
 class _GrowingValues(Struct):
-    """The values of one key while lines are read: numbers, and what is known of their texts."""
+    """The values of one key while lines are read: numbers, and properties of their texts."""
 
     numbers: GrowingColumn = field(default_factory=GrowingColumn)
     marks: bytearray = field(default_factory=bytearray)
 
     def put(self, row: int, place: int, text: str) -> None:
-        """Add the text of one line, and which of its values it is."""
+        """Append the text of one line, and its index among the line's values."""
         self.numbers.put(row, number(text.replace(",", "") if "," in text else text))
         marks = self.marks
         if len(marks) < row:
@@ -168,7 +168,7 @@ class _GrowingValues(Struct):
         )
 
     def column(self, count: int) -> ValueColumn:
-        """Return the column over so many lines."""
+        """Return the column over `count` lines."""
         self.numbers.fill(count)
         self.marks += bytes(count - len(self.marks))
         marks = np.frombuffer(self.marks, np.uint8)
@@ -176,7 +176,7 @@ class _GrowingValues(Struct):
 
 
 def lines_as_columns(lines: Iterable[EpochLine]) -> EpochLines:
-    """Return lines as columns; each is forgotten when the next one comes."""
+    """Return lines as columns; each line is dropped once it is converted."""
     line_numbers, ranks, epochs, batches, sizes, counts = (array("q") for _ in range(6))
     times, in_samples, names_epoch = array("d"), bytearray(), bytearray()
     values: dict[str, _GrowingValues] = {}

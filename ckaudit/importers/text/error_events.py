@@ -1,4 +1,4 @@
-"""Errors in a text log as events and rates: lines of one trouble are one event, a rate counts the events of 24 hours."""
+"""Errors in a text log as events and rates: lines of one incident are one event; a rate counts the events of 24 hours."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,18 +14,18 @@ from ckaudit.importers.text.error_lines import WORDS, ErrorLine
 from ckaudit.importers.text.line_patterns import Floats
 
 DAY = 86_400.0
-MAX_SECONDS_APART = 300.0  # s; the lines of one trouble, on all ranks and in retries, come within minutes
+MAX_SECONDS_APART = 300.0  # s; the lines of one incident, on all ranks and in retries, come within minutes
 
 HEARTBEAT = "heartbeat"
 NO_TIMES = "the log tells no times, so its errors were not counted by the day, but for those behind its last step"
 
 
 class ErrorEvent(Struct):
-    """One event: lines of one kind between two lines of steps, on whichever ranks.
+    """One event: lines of one kind between two lines with steps, on any ranks.
 
     Attributes:
         kind: A key of `WORDS`.
-        row: The last line of a step before it; 0 where there is none.
+        row: The last line with a step before it; 0 where there is none.
         seen: Its lines.
     """
 
@@ -40,7 +40,7 @@ class ErrorEvent(Struct):
 
     @property
     def ranks(self) -> int:
-        """How many ranks or nodes logged it, at least one."""
+        """The number of ranks or nodes that logged it, at least one."""
         return max(1, len({sighting.mark.who for sighting in self.seen} - {""}))
 
 
@@ -49,7 +49,7 @@ def error_events(sightings: Sequence[ErrorLine], lines: npt.ArrayLike) -> list[E
 
     Args:
         sightings: In the order of the log.
-        lines: Numbers of the lines of steps, rising.
+        lines: Numbers of the lines with steps, ascending.
     """
     rows = np.searchsorted(np.asarray(lines, np.int64), [sighting.line for sighting in sightings], side="right") - 1
     troubles: list[ErrorEvent] = []
@@ -60,7 +60,7 @@ def error_events(sightings: Sequence[ErrorLine], lines: npt.ArrayLike) -> list[E
             latest[sighting.kind] = ErrorEvent(sighting.kind, row, [])
             troubles.append(latest[sighting.kind])
         latest[sighting.kind].seen.append(sighting)
-    # An event that only says that something happened goes where another one between the same two steps says what.
+    # An event that only reports a failure is dropped where another event between the same two steps says which.
     explained = {trouble.row for trouble in troubles if not all(line.consequence for line in trouble.seen)}
     return [trouble for trouble in troubles if trouble.row not in explained or not all(line.consequence for line in trouble.seen)]
 
@@ -70,12 +70,12 @@ def _is_later(one: ErrorLine, other: ErrorLine) -> bool:
 
 
 def add_rates(run: TextRun, troubles: Sequence[ErrorEvent], clock: Floats | None) -> list[str]:
-    """Write to each line of a run how many events the last 24 hours had, and return notes on them.
+    """Add the number of events in the last 24 hours to each line of a run, and return notes on them.
 
     Args:
         run: Gets columns such as error_event_rate/oom.
         troubles: Its events; their rows count the lines of all parts.
-        clock: Time of each line, shape (N,), rising; None where the log has no times.
+        clock: Time of each line, shape (N,), ascending; None where the log has no times.
     """
     notes = [f"errors: {note}" for note in _notes(troubles)]
     lost = [trouble for trouble in troubles if trouble.kind == HEARTBEAT]
@@ -94,14 +94,14 @@ def add_rates(run: TextRun, troubles: Sequence[ErrorEvent], clock: Floats | None
 
 
 def error_rates(events: Sequence[ErrorEvent], size: int, clock: Floats | None) -> dict[str, Floats]:
-    """Return how many events of each kind the last 24 hours had at each line, shape (N,); NaN where that is not known.
+    """Return the number of events of each kind in the last 24 hours at each line, shape (N,); NaN where unknown.
 
-    Without times only those behind the last line are counted: the process ended with them, within a day of it.
+    Without times, only events after the last line are counted: the process ended with them, within a day of that line.
 
     Args:
         events: Their rows are numbers of lines.
         size: N.
-        clock: Time of each line, shape (N,), rising; None where the log has no times.
+        clock: Time of each line, shape (N,), ascending; None where the log has no times.
     """
     if clock is None:
         at_end = Counter(event.kind for event in events if event.row == size - 1)
@@ -115,10 +115,10 @@ def error_rates(events: Sequence[ErrorEvent], size: int, clock: Floats | None) -
 
 
 def of_last_day(rows: np.ndarray, times: np.ndarray, clock: Floats) -> Floats:
-    """Return how many events lie in the 24 hours before each line.
+    """Return the number of events in the 24 hours before each line.
 
     Args:
-        rows: Line of each event, rising; the event counts from that line on.
+        rows: Line of each event, ascending; the event counts from that line on.
         times: Time of each event, in the seconds of `clock`.
         clock: Time of each line, shape (N,).
     """
@@ -130,13 +130,13 @@ def of_last_day(rows: np.ndarray, times: np.ndarray, clock: Floats) -> Floats:
 
 
 def clock_of(parts: Sequence[LogPart]) -> tuple[Floats | None, str]:
-    """Return the time of each line of a run, shape (N,), and a note on it; None where the log tells nothing of time.
+    """Return the time of each line of a run, shape (N,), and a note on it; None where the log has neither times nor durations.
 
-    Where lines have no time, the durations of the steps are added up; the time between two starts is then unknown.
+    Where lines have no time, step durations are added up; the time between two starts is then unknown.
     """
     marked = np.concatenate([part.rows.origin.times for part in parts])
     if not np.isnan(marked).all():
-        # A line without a time has that of the line before, and times never fall.
+        # A line without a time gets that of the previous line, and times never decrease.
         first = marked[~np.isnan(marked)][0]
         return np.asarray(np.maximum.accumulate(np.where(np.isnan(marked), -np.inf, marked)).clip(min=first)), ""
     passed = [_passed(part) for part in parts]
@@ -147,7 +147,7 @@ def clock_of(parts: Sequence[LogPart]) -> tuple[Floats | None, str]:
 
 
 def _passed(part: LogPart) -> Floats | None:
-    """Return the seconds from line to line by the durations of steps, None where no duration is recorded."""
+    """Return the seconds from line to line by step durations, or None where no duration is recorded."""
     column = part.rows.columns.get("step_time")
     if column is None or not column.recorded.any():
         return None
@@ -156,7 +156,7 @@ def _passed(part: LogPart) -> Floats | None:
 
 
 def _spread(run: TextRun, name: str, values: Floats) -> None:
-    """Write a column over all lines of a run to its parts; NaN is not recorded."""
+    """Add a column over all lines of a run to its parts; NaN is not recorded."""
     begin = 0
     for part in run.parts:
         end = begin + len(part.rows.steps)
@@ -165,7 +165,7 @@ def _spread(run: TextRun, name: str, values: Floats) -> None:
 
 
 def _note(kind: str, troubles: Sequence[ErrorEvent]) -> str:
-    """Return a note on events of one kind: how many, on which ranks, and the first line quoted."""
+    """Return a note on events of one kind: their number and ranks, and a quote of the first line."""
     seen = [line for trouble in troubles for line in trouble.seen]
     first = next((line for line in seen if not line.consequence), seen[0])
     at = "" if first.mark.time is None else f" at {datetime.fromtimestamp(first.mark.time, UTC):%Y-%m-%d %H:%M:%S}"
@@ -178,11 +178,11 @@ def _note(kind: str, troubles: Sequence[ErrorEvent]) -> str:
 
 
 def _notes(troubles: Sequence[ErrorEvent]) -> list[str]:
-    """Return a note for each kind of event."""
+    """Return a note on each kind of event."""
     kinds = dict.fromkeys(trouble.kind for trouble in troubles)
     return [_note(kind, [trouble for trouble in troubles if trouble.kind == kind]) for kind in kinds]
 
 
 def summary_of(sightings: Sequence[ErrorLine], *, max_errors: int = 4) -> str:
-    """Return a sentence on the errors in a log without a known step; empty: there are none."""
+    """Return a sentence on the errors in a log without a known step; empty where there are none."""
     return "; ".join(_notes(error_events(sightings, []))[:max_errors])

@@ -91,14 +91,14 @@ _CODE = re.compile(
 
 
 class ErrorLine(Struct, frozen=True):
-    """A line that tells of an error.
+    """A line that reports an error.
 
     Attributes:
         line: Its number.
         kind: A key of `WORDS`.
         mark: Who wrote it and when.
         quoted: Its text, shortened.
-        consequence: Whether the line only says that something happened, as the end of a process; other lines say what.
+        consequence: Whether the line only reports a consequence, such as the end of a process; other lines give the cause.
     """
 
     line: int
@@ -109,7 +109,7 @@ class ErrorLine(Struct, frozen=True):
 
 
 def error_line(number: int, line: str) -> ErrorLine | None:
-    """Return the error that a line tells of, None where there is none, as in lines of a program's source code.
+    """Return the error that a line reports, or None where it reports none, as in lines of source code.
 
     >>> error_line(3, "[rank2]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB").kind
     'oom'
@@ -132,7 +132,7 @@ def error_line(number: int, line: str) -> ErrorLine | None:
 
 
 def shortened(text: str) -> str:
-    """Return the text of a line at a length that fits a sentence, without control characters."""
+    """Return the text of a line, shortened to fit a sentence and without control characters."""
     plain = "".join(character if character.isprintable() else " " for character in text.strip())
     return writable(plain if len(plain) <= MAX_QUOTED else f"{plain[: MAX_QUOTED - 3]}...")
 
@@ -142,7 +142,7 @@ def error_lines(data: bytes, *, max_lines: int = 10_000) -> list[ErrorLine]:
 
     Args:
         data: The whole file.
-        max_lines: The search ends after so many.
+        max_lines: Number of such lines after which the search ends.
     """
     sightings: list[ErrorLine] = []
     for block in blocks(data):
@@ -155,7 +155,7 @@ def error_lines(data: bytes, *, max_lines: int = 10_000) -> list[ErrorLine]:
 
 
 def lines_with(lines: Sequence[tuple[int, str]], needles: Iterable[str]) -> list[tuple[int, str]]:
-    """Return the lines that hold one of the needles; where no line does, one search over the whole text tells so."""
+    """Return the lines that hold one of the needles; a search over the joined text first discards needles that do not occur."""
     text = "\n".join([line for _, line in lines])
     present = [needle for needle in needles if needle in text]
     return [(number, line) for number, line in lines if any(needle in line for needle in present)] if present else []

@@ -1,4 +1,4 @@
-"""Forms of log lines: patterns of the lines that a program prints, each learnt from the first line of its kind."""
+"""Forms of log lines: patterns of the lines that a program prints, each learned from the first line of its kind."""
 
 import re
 from array import array
@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 NO_RANK = -1
-# Nothing but numbers: a form that was learnt from a broken line must not fit good ones with their fields in its values.
+# Only numbers: a form that was learned from a broken line must not match good lines with their fields in its values.
 _PLAIN_NUMBER = re.compile(r"[-+.0-9eEnaifNAIF]+")
 _NUMBER, _NUMBER_WITH_COMMAS, _WORD = r"[-+.0-9eEnaifNAIF]++", r"[-+.,0-9eEnaifNAIF]++", r"[^\s|,/:=]++"
 
@@ -34,58 +34,58 @@ class Cell(NamedTuple):
 
 
 class LineOrigin(NamedTuple):
-    """Where lines come from, shape (N,) each: their numbers, ranks (-1: unknown) and times (NaN: unknown)."""
+    """Origin of lines, shape (N,) each: their numbers, ranks (-1: unknown) and times (NaN: unknown)."""
 
     lines: Ints
     ranks: Ints
     times: Floats
 
     def at(self, places: Ints | Mask) -> "LineOrigin":
-        """Return those of some lines."""
+        """Return the origin of the selected lines."""
         return LineOrigin(self.lines[places], self.ranks[places], self.times[places])
 
 
 class GrowingOrigin:
-    """Where lines come from, while they are read."""
+    """Origin of lines while they are read."""
 
     def __init__(self) -> None:
-        """Begin without a line."""
+        """Start without lines."""
         self._lines, self._ranks, self._times = array("q"), array("q"), array("d")
 
     def __len__(self) -> int:
-        """Return how many lines there are."""
+        """Return the number of lines."""
         return len(self._lines)
 
     def add(self, origin: LineOrigin) -> None:
-        """Add some lines."""
+        """Append lines."""
         self._lines.frombytes(origin.lines.tobytes())
         self._ranks.frombytes(origin.ranks.tobytes())
         self._times.frombytes(origin.times.tobytes())
 
     def whole(self) -> LineOrigin:
-        """Return all lines; they no longer grow and are not copied."""
+        """Return all lines without copying them; they must not grow any more."""
         return LineOrigin(
             np.frombuffer(self._lines, np.int64), np.frombuffer(self._ranks, np.int64), np.frombuffer(self._times, np.float64)
         )
 
 
 class LinePattern(Struct):
-    """A pattern of lines that differ only in their values, and the lines of this form that were taken.
+    """A pattern of lines that differ only in their values, and the lines that matched it.
 
     Attributes:
-        keys: Keys of the values that are taken, in their order.
+        keys: Keys of the values that are taken, in order.
         others: Keys of the values that are not wanted.
-        start: Where the form began in the line that it was learnt from.
-        match: Matches the values in a line, from a position on, where the line is of this form.
-        closed: Whether something stands behind the last value, so that a line cut short cannot be of this form.
+        start: Where the form began in the line that it was learned from.
+        match: Matches the values in a line, from a position on, where the line has this form.
+        closed: Whether text follows the last value, so that a truncated line cannot have this form.
         texts: Texts of the values of each line since the last `flush`.
         numbers: Numbers of these lines.
-        prefixes: What stands before the form in each of these lines.
-        origins: Where the lines come from.
+        prefixes: The text before the form in each of these lines.
+        origins: Origin of the lines.
         columns: Values by key.
         last: Text of the last value that was flushed.
-        head: What stands before the first value, blanks left out.
-        is_fused: Whether more than one line stands on each of these.
+        head: The text before the first value, without trailing blanks.
+        is_fused: Whether each of these lines is several fused lines.
     """
 
     keys: tuple[str, ...]
@@ -103,13 +103,13 @@ class LinePattern(Struct):
     is_fused: bool = False
 
     def take(self, number: int, prefix: str, texts: tuple[str, ...]) -> None:
-        """Take a line."""
+        """Add a line."""
         self.texts.append(texts)
         self.numbers.append(number)
         self.prefixes.append(prefix)
 
     def take_all(self, numbers: Sequence[int], lines: Sequence[str]) -> tuple[Sequence[int], Sequence[str]]:
-        """Take the lines that are of this form where the first one was, and return the others."""
+        """Add the lines that match this form at its usual start, and return the others."""
         matches = list(map(self.match, lines, repeat(self.start)))
         missing = matches.count(None)
         if missing == len(matches):
@@ -123,13 +123,13 @@ class LinePattern(Struct):
         return [number for number, _ in rest], [line for _, line in rest]
 
     def flush(self) -> None:
-        """Turn the lines taken so far to numbers."""
+        """Convert the lines added so far to numbers."""
         if not self.texts:
             return
         self.last = self.texts[-1][-1]
         self.origins.add(_origin(self.numbers, self.prefixes))
         pairs = [*zip(self.keys, zip(*self.texts, strict=True), strict=True)]
-        for key, column in dict(reversed(pairs)).items():  # of a key that stands twice in a line the first one counts
+        for key, column in dict(reversed(pairs)).items():  # of a key that occurs twice in a line the first value counts
             self.columns.setdefault(key, GrowingColumn()).add(_column(column))
         for pending in (self.texts, self.numbers, self.prefixes):
             pending.clear()
@@ -141,8 +141,8 @@ def learn_pattern(line: str, start: int, cells: Sequence[Cell], wanted: Callable
     Args:
         line: The line.
         start: Where its form begins.
-        cells: Its values, in the order in which they stand there.
-        wanted: Tells which keys are taken. The last value is taken too where nothing stands behind it.
+        cells: Its values, in order of position.
+        wanted: Tells which keys are taken. The last value is also taken if no text follows it.
 
     >>> form = learn_pattern("step 1: loss 2.5", 0, [Cell("step", 5, 6), Cell("loss", 13, 16)], lambda key: True)
     >>> form.match("step 20: loss nan", 0).groups()
@@ -164,14 +164,14 @@ def learn_pattern(line: str, start: int, cells: Sequence[Cell], wanted: Callable
 
 
 def _value(text: str) -> str:
-    """Return a pattern for values that are written as this one is."""
+    """Return a pattern for values that are written like this one."""
     if _PLAIN_NUMBER.fullmatch(text):
         return _NUMBER
     return _NUMBER_WITH_COMMAS if _PLAIN_NUMBER.fullmatch(text.replace(",", "")) else _WORD
 
 
 def concatenated(origins: Sequence[LineOrigin]) -> LineOrigin:
-    """Return the origins one after the other."""
+    """Return the origins in sequence as one."""
     if len(origins) == 1:
         return origins[0]
     nowhere = LineOrigin(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
@@ -185,7 +185,7 @@ def unmatchable_pattern(keys: tuple[str, ...]) -> LinePattern:
 
 
 def _between(text: str, *, first: bool) -> str:
-    """Return a pattern for what stands between two values; values are padded with blanks to line up."""
+    """Return a pattern for the text between two values; values may be padded with blanks for alignment."""
     inner = re.escape(text.strip(" "))
     if not inner:
         return " *+" if text else ""
@@ -197,7 +197,7 @@ def _column(texts: Sequence[str]) -> Numbers:
     size = len(texts)
     with suppress(ValueError):
         if "_" in "".join(texts):
-            raise ValueError  # Python's own float passes over it
+            raise ValueError  # Python's own float accepts underscores
         if texts.count(texts[0]) == size:
             return Numbers(np.full(size, float(texts[0])), np.ones(size, bool))
         return Numbers(np.fromiter(map(float, texts), np.float64, size), np.ones(size, bool))

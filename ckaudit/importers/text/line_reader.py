@@ -1,4 +1,4 @@
-"""One pass over a text log: lines of a step become columns of numbers, other lines become facts of the run and errors."""
+"""One pass over a text log: lines with a step become columns of numbers, other lines become facts of the run and errors."""
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,16 +23,16 @@ from ckaudit.importers.text.line_patterns import (
 from ckaudit.importers.text.prefix import MAX_LINE, LinePrefix, blocks, parse_prefix, prefix_end
 
 MAX_FORMS = 64
-CHUNK_LINES = 2**8  # the data of so many lines stays in the processor's cache
+CHUNK_LINES = 2**8  # the data of so many lines fit in the processor's cache
 MAX_FACTS = 100_000
 
 
 class RunFact(Struct, frozen=True):
-    """What a line says of the run as a whole.
+    """What a line says about the run as a whole.
 
     Attributes:
         line: Its number.
-        key: What is said, such as "world_size".
+        key: The kind of fact, such as "world_size".
         value: The text of the value.
         mark: Who wrote the line and when.
     """
@@ -44,17 +44,17 @@ class RunFact(Struct, frozen=True):
 
 
 class Dialect(Struct, frozen=True):
-    """How one program writes its log.
+    """The log format of one program.
 
     Attributes:
         name: The format, as a user would call it.
-        hints: Every line of a step holds one of these words.
-        cells: Returns the values of a line whose text begins at a position, None where it is no line of a step. One of
-            them is called "step" or "iter".
+        hints: Each line with a step holds one of these words.
+        cells: Returns the values of a line whose text begins at a position, or None for a line without a step. One of them is
+            called "step" or "iter".
         wanted: Tells which keys are taken.
-        derived: Tells which of the other keys follow from these, so that no note on them is needed.
-        needles: Every line with a fact holds one of these words.
-        facts: Returns the facts of the text of a line.
+        derived: Tells which other keys follow from these, so that no note on them is needed.
+        needles: Each line with a fact holds one of these words.
+        facts: Returns the facts in the text of a line.
     """
 
     name: str
@@ -67,11 +67,11 @@ class Dialect(Struct, frozen=True):
 
 
 class StepLines(Struct):
-    """Lines of steps in the order of the log, N of them.
+    """N lines with steps in the order of the log.
 
     Attributes:
         steps: Shape (N,).
-        origin: Where they come from.
+        origin: Origin of the lines.
         columns: Values by key, shape (N,) each.
     """
 
@@ -80,7 +80,7 @@ class StepLines(Struct):
     columns: dict[str, Numbers]
 
     def kept(self, mask: Mask) -> "StepLines":
-        """Return the rows that `mask`, shape (N,), picks."""
+        """Return the rows that `mask`, shape (N,), selects."""
         return self if mask.all() else self.at(np.flatnonzero(mask))
 
     def at(self, places: Ints) -> "StepLines":
@@ -90,7 +90,7 @@ class StepLines(Struct):
 
 
 def step_lines(entries: Iterable[tuple[int, int, Mapping[str, float]]]) -> StepLines:
-    """Return lines of steps from the number, step and values of each; rank and time are not known."""
+    """Return lines with steps from the line number, step and values of each; rank and time are unknown."""
     lines, steps = array("q"), array("q")
     columns: dict[str, GrowingColumn] = {}
     for place, (line, step, values) in enumerate(entries):
@@ -108,10 +108,10 @@ class LogContent(Struct):
     """The content of a log.
 
     Attributes:
-        rows: Its lines of steps.
-        facts: What other lines say of the run, in the order of the log.
-        sightings: Lines that tell of an error, in the order of the log.
-        lines: How many lines there are.
+        rows: Its lines with steps.
+        facts: Facts about the run from other lines, in the order of the log.
+        sightings: Lines that report errors, in the order of the log.
+        lines: The number of lines.
         notes: What could not be read.
         unwanted: Keys that were not taken.
     """
@@ -125,17 +125,17 @@ class LogContent(Struct):
 
 
 def scan(data: bytes, dialect: Dialect) -> LogContent:
-    """Read a log once, from its first line to its last."""
+    """Read a log in one pass."""
     scanner = _Scanner(dialect)
     lines = scanner.take_all(data)
-    del data  # it is not needed while the lines are joined
+    del data  # not needed while the lines are joined
     rows = scanner.rows()
     notes = [*scanner.notes, *scanner.notes_on_broken()]
     return LogContent(rows, scanner.facts, scanner.sightings, lines, notes, scanner.unwanted)
 
 
 def _joined(forms: Sequence[LinePattern]) -> dict[str, Numbers]:
-    """Return the columns of forms one below the other; each is freed as soon as it is joined."""
+    """Return the columns of all forms concatenated; each part is freed as soon as it is joined."""
     if len(forms) == 1:
         return {key: column.numbers() for key, column in forms[0].columns.items()}
     size, begin = sum(len(form.origins) for form in forms), 0
@@ -151,7 +151,7 @@ def _joined(forms: Sequence[LinePattern]) -> dict[str, Numbers]:
 
 
 def _steps(columns: Mapping[str, Numbers], count: int) -> Ints:
-    """Return the step of each line, `NO_STEP` where it tells none."""
+    """Return the step of each line, `NO_STEP` where it has none."""
     step_columns = [columns[name] for name in ("iter", "step") if name in columns]
     return (
         steps_from(fill_missing(*step_columns) if len(step_columns) > 1 else step_columns[0])
@@ -161,12 +161,12 @@ def _steps(columns: Mapping[str, Numbers], count: int) -> Ints:
 
 
 def _begins_as(line: str, start: int, head: str) -> bool:
-    """Tell whether a line has a number where lines of steps have their first."""
+    """Tell whether a line has a number where lines with a step have their first value."""
     return bool(head) and line.startswith(head, start) and line[start + len(head) :].lstrip(" ")[:1].isdigit()
 
 
 class _Scanner:
-    """Takes lines of a log; a line of a form that was seen before costs one match."""
+    """Collects lines of a log; a line in a known form costs one match."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.forms: list[LinePattern] = []
@@ -176,10 +176,10 @@ class _Scanner:
         self._dialect = dialect
         self._form = unmatchable_pattern(())
         self._odd: dict[tuple[str, ...], LinePattern] = {}
-        self._unread: list[int] = []  # lines that begin as those of a step do
+        self._unread: list[int] = []  # lines that begin like those with a step
 
     def notes_on_broken(self) -> list[str]:
-        """Return notes on lines of steps that could not be read, or hold a key twice."""
+        """Return notes on lines with a step that could not be read, or hold a key twice."""
         notes = []
         if self._unread:
             what = "1 line begins" if len(self._unread) == 1 else f"{len(self._unread):,} lines begin"
@@ -195,7 +195,7 @@ class _Scanner:
         return list(dict.fromkeys(key for form in self.forms for key in form.others))
 
     def take_all(self, data: bytes) -> int:
-        """Take every line of a log, and return how many there are."""
+        """Add all lines of a log, and return their number."""
         lines = 0
         for block in blocks(data):
             self.take(block.first, block.lines)
@@ -206,7 +206,7 @@ class _Scanner:
         return lines
 
     def take(self, first: int, lines: Sequence[str]) -> None:
-        """Take the lines of a block."""
+        """Add the lines of a block."""
         for begin in range(0, len(lines), CHUNK_LINES):
             left = lines[begin : begin + CHUNK_LINES]
             numbers: Sequence[int] = range(first + begin, first + begin + len(left))
@@ -216,7 +216,7 @@ class _Scanner:
             self._flush()
 
     def take_torn(self, number: int, line: str) -> None:
-        """Take a last line without a line end, unless a part of it may be missing."""
+        """Add a last line without a line break, unless a part of it may be missing."""
         before = len(self.forms)
         if not self._takes(number, line):
             self._look_at([(number, line)])
@@ -227,7 +227,7 @@ class _Scanner:
         self._flush()
 
     def rows(self) -> StepLines:
-        """Return all lines of steps taken so far."""
+        """Return all lines with steps added so far."""
         forms = [form for form in [*self.forms, *self._odd.values()] if len(form.origins)]
         origin = concatenated([form.origins.whole() for form in forms])
         columns = _joined(forms)
@@ -241,7 +241,7 @@ class _Scanner:
         return rows if (lines[1:] >= lines[:-1]).all() else rows.at(np.argsort(lines, kind="stable"))
 
     def _takes(self, number: int, line: str) -> bool:
-        """Take a line if it is one of a step: by a form known so far, else by a new one; tell whether it was taken."""
+        """Add a line with a step, in a known form or else a new one; return whether it was added."""
         if len(line) > MAX_LINE or not any(hint in line for hint in self._dialect.hints):
             return False
         start = prefix_end(line)
@@ -262,14 +262,14 @@ class _Scanner:
             cells = [cell for cell in cells if self._dialect.wanted(cell.key)]
             keys = tuple(cell.key for cell in cells)
             form = self._odd.setdefault(keys, unmatchable_pattern(keys))
-        # By the form itself, which takes a last value whose key may stand in the line twice; an odd line is taken by its cells.
+        # Use the form's own match, because the key of its last value may occur twice; an odd line is added by its cells.
         match = form.match(line, start)
         cut = (line[cell.start : cell.end] for cell in cells if cell.key in form.keys)
         form.take(number, line[:start], tuple(cut) if match is None else match.groups())
         return True
 
     def _look_at(self, others: Sequence[tuple[int, str]]) -> None:
-        """Look for facts and errors in lines that are of no step."""
+        """Search lines without a step for facts and errors."""
         for number, line in lines_with(others, self._dialect.needles):
             start = prefix_end(line)
             for key, value in self._dialect.facts(line[start : start + MAX_LINE]) if len(self.facts) < MAX_FACTS else ():
@@ -283,6 +283,6 @@ class _Scanner:
             form.flush()
 
     def _is_whole(self) -> bool:
-        """Tell whether the last value of the last line has as many decimals as that of the line before it of the same form."""
+        """Tell whether the last value of the last line has as many decimals as that of the previous line in the same form."""
         last, before = self._form.texts[-1][-1], self._form.last
         return bool(before) and len(last.partition(".")[2]) == len(before.partition(".")[2])

@@ -1,4 +1,4 @@
-"""What lines of text say by name: pairs of a name and a number, what the catalogue calls them, and columns under those names."""
+"""Values in lines of text: pairs of a name and a number, their catalogue names, and columns with those names."""
 
 import re
 from collections import Counter
@@ -43,7 +43,7 @@ UNIT = re.compile(r"(.*?)(?: \[(.+)\])?")
 CLOCKS = {f"train_time [{unit}]": SECONDS[unit] for unit in ("ms", "s", "m")}
 OF_TEST = "test loss"
 TEST = re.compile(r"(?<![A-Za-z])(?:test|testing)(?![A-Za-z])", re.IGNORECASE)
-_SPEED = re.compile(r"s, {1,8}(\d{1,12}(?:\.\d{0,6})?)/s")  # behind the time of a batch, as timm writes it
+_SPEED = re.compile(r"s, {1,8}(\d{1,12}(?:\.\d{0,6})?)/s")  # after the time of a batch, as timm writes it
 _CURRENT = re.compile(r"(?<![A-Za-z])(cur|best) metric, ", re.IGNORECASE)
 _OF_TRAINING = re.compile(r"(?<![a-z])(?:tr|trn|train|training)(?![a-z])")
 _HELD_OUT = re.compile(r"(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|dev)(?![A-Za-z])", re.IGNORECASE)
@@ -74,7 +74,7 @@ Columns = dict[str, Numbers]
 
 
 def with_unit(key: str, line: str, end: int) -> str:
-    """Return a key with the unit that stands behind its number, where only both together tell what it is.
+    """Return a key with the unit that follows its number, if only both together show its meaning.
 
     >>> with_unit("ips", "ips: 120.8 samples/s,", 10), with_unit("loss", "loss: 120.8 s", 11)
     ('ips samples/s', 'loss')
@@ -86,7 +86,7 @@ def with_unit(key: str, line: str, end: int) -> str:
 
 @lru_cache(maxsize=4096)
 def is_steps_per_second(key: str) -> bool:
-    """Tell whether a key is that of steps per second.
+    """Tell whether a key means steps per second.
 
     >>> is_steps_per_second("steps_per_sec"), is_steps_per_second("speed step/s"), is_steps_per_second("computation steps/s")
     (True, True, False)
@@ -95,14 +95,14 @@ def is_steps_per_second(key: str) -> bool:
 
 
 def is_seconds_per_step(key: str) -> bool:
-    """Tell whether a key says by itself that it is the seconds of a step; `time` may be that of anything."""
+    """Tell whether a key says by itself that it is the seconds per step; `time` may be that of anything."""
     return key not in _OWN and name_of(key) == "step_time"
 
 
 def losses_of_policy(raw: Mapping[str, Numbers], mapped: Mapping[str, str]) -> list[str]:
-    """Return the keys of finite training losses beside the returns of a policy, but for those that the user named.
+    """Return the keys of finite training losses beside a policy's returns, except those that the user named.
 
-    A loss that is NaN or infinite somewhere is not among them, for that is an illness of any loss.
+    A loss with NaN or infinity is not included, because that is an illness of any loss.
     """
     keys = list(raw)
     if "train_loss_raw" in mapped.values() or not logs_rollouts(keys):
@@ -112,14 +112,14 @@ def losses_of_policy(raw: Mapping[str, Numbers], mapped: Mapping[str, str]) -> l
 
 
 def take_data_time(columns: Columns, raw: Mapping[str, Numbers]) -> tuple[list[str], tuple[str, ...]]:
-    """Take the time of a step and the share of it that waited for data, where lines hold both; return a note and their keys."""
+    """Add step time and share of waiting for data, where lines hold both times; return a note and their keys."""
     times = named_times(list(raw))
     notes = take_times(columns, times, raw) if times and "step_time" not in columns else []
     return notes, (times.data, times.whole) if times and notes else ()
 
 
 def take_step_time_of_speed(columns: Columns, raw: Mapping[str, Numbers]) -> list[str]:
-    """Take the time of a step from the steps per second where nothing else tells it, and return a note that says so."""
+    """Add the step time from the steps per second where no other key gives it, and return a note on it."""
     key = next((key for key in raw if is_steps_per_second(key)), None)
     if key is None or "step_time" in columns:
         return []
@@ -128,9 +128,9 @@ def take_step_time_of_speed(columns: Columns, raw: Mapping[str, Numbers]) -> lis
     return [f"step_time is one over {shorten_name(key)}"]
 
 
-@lru_cache(maxsize=4096)  # a log has few keys, and each of its lines has them
+@lru_cache(maxsize=4096)  # a log has few keys, which all its lines share
 def name_of(key: str) -> str | None:
-    """Return what the catalogue calls a key, its unit in brackets left off; None where nothing is known.
+    """Return the catalogue name of a key, without its unit in brackets; None where the key is unknown.
 
     >>> name_of("val loss"), name_of("time [ms]"), name_of("lr_mul"), name_of("gpu_mem [gib]")
     ('val_loss', 'step_time', None, 'gpu_mem_used')
@@ -142,7 +142,7 @@ def name_of(key: str) -> str | None:
 
 
 def is_wanted(key: str) -> bool:
-    """Tell whether a key is, or helps to compute, a metric of the catalogue."""
+    """Tell whether a key is a metric of the catalogue, or helps to compute one."""
     return (
         key in _HELPERS
         or name_of(key) is not None
@@ -155,18 +155,18 @@ def is_wanted(key: str) -> bool:
 
 
 def _may_be_of_a_loss(key: str) -> bool:
-    """Tell whether a key that no common name knows may be the loss, or a term of it."""
+    """Tell whether a key without a common name may be the loss, or a term of it."""
     return may_be_a_cost(key) or may_be_a_loss(key)
 
 
 def unused_keys(columns: Columns, used: Collection[str]) -> tuple[str, ...]:
-    """Return the keys that were read because they might be of a loss, and that nothing was taken from."""
+    """Return the keys that were read because they might be losses, and were not used."""
     free = (key for key in columns if name_of(key) is None and key not in used)
     return tuple(key for key in free if _may_be_of_a_loss(key) or may_be_adversarial(key))
 
 
 def with_only_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, str]:
-    """Return what the user mapped, and the only measure of error as the training loss where no key names one."""
+    """Return the user's mapping, with the only error measure added as the training loss where no key names a loss."""
     keys = list(columns)
     if {"train_loss_raw", "val_loss"} & {mapped.get(key) or name_of(key) for key in keys} or logs_rollouts(keys):
         return mapped
@@ -186,20 +186,20 @@ def read_named_lines(
     left_out: Sequence[str] = (),
     step_unit: StepUnit | UnsetType = UNSET,
 ) -> list[Imported]:
-    """Return the runs of a log whose lines were read, and which says nothing about its runs beside them.
+    """Return the runs of a log from its lines, where the log has no other facts about its runs.
 
     Args:
         source: The log.
         columns: Catalogue names of the keys that the user named.
-        name: What the format is called.
-        rows: The lines, their columns by key.
-        notes: What was done to get the lines.
-        left_out: Keys that stay unread.
-        step_unit: What a step is, where it is no update.
+        name: The name of the format.
+        rows: The lines, with their columns by key.
+        notes: How the lines were obtained.
+        left_out: Keys that are not read.
+        step_unit: The unit of a step, if it is not an update.
 
     Raises:
         UnreadableError: Where no line has a value.
-        UsageError: Where `columns` names what no line holds.
+        UsageError: Where `columns` names a key that no line holds.
     """
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], [*left_out])
 
@@ -210,12 +210,12 @@ def read_named_lines(
 
 
 def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]) -> NamedLines:
-    """Give the columns of a log without units and clocks their names.
+    """Give the columns of a log without units and clocks their catalogue names.
 
     Args:
-        rows: The lines, their columns by key.
+        rows: The lines, with their columns by key.
         mapped: Catalogue name of each key that the user named.
-        notes: What was done to get the lines.
+        notes: How the lines were obtained.
     """
     columns: Columns = {}
     taken = []
@@ -255,9 +255,9 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
 
 
 def _beside_training_loss(rows: StepLines, apart: Collection[str], *, min_share: float = 0.9) -> list[str]:
-    """Return the keys of a bare loss where another one that says it is of training stands at nearly all of the same steps.
+    """Return the keys of bare losses where another loss, named as a training loss, occurs at nearly all of the same steps.
 
-    Lines of a test at the end have a bare loss too.
+    Lines of a final test have a bare loss too.
     """
     keys = [key for key in rows.columns if key not in apart and name_of(key) == "train_loss_raw"]
     plain = [key for key in keys if not _OF_TRAINING.search(key)]
@@ -269,8 +269,8 @@ def _beside_training_loss(rows: StepLines, apart: Collection[str], *, min_share:
 def scores_to_leave_out(keys: Iterable[str]) -> frozenset[str]:
     """Return the keys whose numbers are neither a loss nor a score of the model.
 
-    Beside a loss these are the scores that go by the name of their data alone, as in `Loss: 1.9, Train: 0.43, Val: 0.34`;
-    elsewhere it is the accuracy of a discriminator.
+    Beside a loss, these are scores named by their data alone, as in `Loss: 1.9, Train: 0.43, Val: 0.34`; elsewhere they are a
+    discriminator's accuracies.
     """
     keys = set(keys)
     has_loss = any("loss" in key and name_of(key) in ("train_loss_raw", "val_loss") for key in keys)
@@ -278,27 +278,27 @@ def scores_to_leave_out(keys: Iterable[str]) -> frozenset[str]:
 
 
 def parts_of(columns: Columns) -> dict[str, str]:
-    """Return the keys of terms of the loss that are taken beside it, by catalogue name."""
+    """Return the keys of loss terms that are taken beside the loss, by catalogue name."""
     keys = list(columns)
     return {name: keys[position] for name, position in loss_parts(keys).items()}
 
 
 def with_test_loss(columns: Columns, mapped: Mapping[str, str]) -> Mapping[str, str]:
-    """Return what the user mapped, and the loss on a test set as the held-out one where there is no other."""
+    """Return the user's mapping, with the test loss added as the held-out loss where there is no other."""
     keys = list(columns)
     tested = None if "val_loss" in mapped.values() else only_test_loss(keys)
     return mapped if tested is None else {keys[tested]: "val_loss", **mapped}
 
 
 def repeated_names(text: str, *, max_lines: int = 2000, min_lines: int = 3) -> list[str]:
-    """Return the names that stand before a number in several of the first lines, those of most lines first."""
+    """Return the names that precede a number in several of the first lines, most frequent first."""
     lines = (line for line in text.splitlines()[:max_lines] if len(line) <= MAX_LINE)
     counts = Counter(name for line in lines for name in dict.fromkeys(pair[1] for pair in PAIR.finditer(line)))
     return [name.lower() for name, count in counts.most_common() if count >= min_lines and catalogue_name(name) != "step"]
 
 
 def known_values(line: str, phase: str = "") -> dict[str, float]:
-    """Return the numbers of a line whose names are known, by key; commas between thousands are left out.
+    """Return the numbers of a line with known names, by key; thousands separators are removed.
 
     >>> known_values("loss: 2.5 mood: 3"), known_values("loss: 2.5", phase="eval ")
     ({'loss': 2.5}, {'val loss': 2.5})
@@ -317,17 +317,17 @@ def has_training_loss(keys: Iterable[str]) -> bool:
 
 
 def value_cells(line: str, begin: int = 0, phase: str = "") -> list[Cell]:
-    """Return the values of a line by key: `loss` in a line on validation is "val loss", in one on a test "test loss".
+    """Return the values of a line by key: `loss` becomes "val loss" in a validation line and "test loss" in a test line.
 
     Args:
         line: The line.
         begin: Where its values begin.
-        phase: The word of the evaluation that an earlier line began, empty where none did.
+        phase: The word for the evaluation that an earlier line announced; empty where none did.
     """
     cells: dict[str, Cell] = {}
     judged = _CURRENT.search(line)
     for pair in PAIR.finditer(line, begin):
-        if line.startswith("%|", pair.end()):  # how far a progress bar is
+        if line.startswith("%|", pair.end()):  # the position of a progress bar
             continue
         key = with_unit(_key_of(pair[1]), line, pair.end(2))
         if key == "time" and (speed := _SPEED.match(line, pair.end(2))):
@@ -336,13 +336,13 @@ def value_cells(line: str, begin: int = 0, phase: str = "") -> list[Cell]:
         if key == "loss" or (key.endswith("loss") and name_of(key) == "train_loss_raw" and "train" not in key):
             before = phase + line[: pair.start()]
             key = OF_TEST if TEST.search(before) else "val loss" if _HELD_OUT.search(before) else key
-        elif judged:  # as PaddleOCR tells of an evaluation
+        elif judged:  # as PaddleOCR reports an evaluation
             key = f"{'val' if judged[1].lower() == 'cur' else 'best'} {key}"
         cells.setdefault(key, Cell(key, *pair.span(2)))
     return list(cells.values())
 
 
-@lru_cache(maxsize=4096)  # a log has few keys; its lines share them
+@lru_cache(maxsize=4096)  # a log has few keys, which its lines share
 def _key_of(name: str) -> str:
     key = name.lower()
     return key if name_of(key) else _MEAN.sub("", key)

@@ -1,4 +1,4 @@
-"""Text logs read as runs: the part that all formats of lines share, once a dialect has named the columns."""
+"""Text logs read as runs: the part that all line formats share, once a dialect has named the columns."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -24,14 +24,14 @@ COARSE_SECONDS = 20.0  # s; whole seconds are too coarse to time shorter steps
 
 
 class NamedLines(Struct):
-    """The lines of a log under catalogue names.
+    """The lines of a log with catalogue names.
 
     Attributes:
-        rows: The lines, their columns by catalogue name; steps count update attempts that are finished.
-        notes: What was done to get them.
-        used: Keys of the log that were taken though no common name says what each is by itself.
-        unused: Keys that were read, for they might have been a loss, and were not taken.
-        step_unit: What a step is; UNSET: an update.
+        rows: The lines, with their columns by catalogue name; steps count finished update attempts.
+        notes: How they were obtained.
+        used: Keys of the log that were used although no common name identifies them.
+        unused: Keys that were read because they might be losses, and were not used.
+        step_unit: The unit of a step; UNSET: an update.
     """
 
     rows: StepLines
@@ -46,9 +46,9 @@ class Format(Struct, frozen=True):
 
     Attributes:
         dialect: How its lines are written.
-        meaning: Gives columns their catalogue names and units, from the lines, the keys that the user named, and facts. Columns
-            whose names begin with a dot are for the manifest only.
-        manifest: Writes what facts tell of the run as a whole to its manifest, and returns notes.
+        meaning: Gives columns catalogue names and units, from the lines, the keys that the user named, and facts. Columns whose
+            names begin with a dot are for the manifest only.
+        manifest: Writes facts about the whole run to its manifest, and returns notes.
     """
 
     dialect: Dialect
@@ -57,7 +57,7 @@ class Format(Struct, frozen=True):
 
 
 def parsed_dialect(name: str, wanted: Callable[[str], bool]) -> Dialect:
-    """Return the dialect of a format whose module finds the lines of steps by itself.
+    """Return the dialect of a format whose module finds the lines with steps by itself.
 
     Args:
         name: The format.
@@ -75,35 +75,35 @@ def parsed_dialect(name: str, wanted: Callable[[str], bool]) -> Dialect:
 
 
 def no_run_facts(*_: object) -> list[str]:
-    """Write nothing to the manifest, for a log that tells nothing of its run as a whole."""
+    """Write nothing to the manifest; for a log without facts about the whole run."""
     return []
 
 
 def read_log(source: Source, columns: Mapping[str, str], form: Format) -> list[Imported]:
-    """Read every run of a text log.
+    """Read all runs of a text log.
 
     Raises:
-        UnreadableError: Where no line of a step has a value.
-        UsageError: Where `columns` names what no line holds.
+        UnreadableError: Where no line with a step has a value.
+        UsageError: Where `columns` names a key that no line holds.
     """
     return read_scanned(scan(source.taken_data(), form.dialect), source, columns, form)
 
 
 def _which_keys(keys: Sequence[str]) -> str:
-    """Return the hint that names the keys there are."""
+    """Return the hint that lists the log's keys."""
     return "Say which is the training loss, as in --map loss=KEY" + (
         f"; the keys are {list_names(sorted(keys), shorten=name_to_copy)}." if keys else "."
     )
 
 
 def read_scanned(log: LogContent, source: Source, columns: Mapping[str, str], form: Format) -> list[Imported]:
-    """Read every run of a log whose lines of steps were found already, as `read_log` does."""
+    """Read all runs of a log whose lines with steps are already known, as `read_log` does."""
     starts = [fact.line for fact in log.facts if fact.key == "start"]
     rows, torn = without_torn(log.rows, starts)
     keys = list(rows.columns)
     mapped = {keys[at]: name for name, at in resolve_columns(columns, keys).items()} if columns else {}
     meaning = form.meaning(rows, mapped, log.facts)
-    for columns_by_key in (log.rows.columns, rows.columns):  # what was taken of them has a name now
+    for columns_by_key in (log.rows.columns, rows.columns):  # values that were taken are now in the named columns
         if columns_by_key is not meaning.rows.columns:
             columns_by_key.clear()
     for empty in [name for name, column in meaning.rows.columns.items() if not column.recorded.any()]:
@@ -120,7 +120,7 @@ def read_scanned(log: LogContent, source: Source, columns: Mapping[str, str], fo
 
 
 def _holds_values(run: TextRun) -> bool:
-    """Tell whether a line of a run holds more than what helps to read others."""
+    """Tell whether a run holds any value other than those that only help to read others."""
     return any(
         column.recorded.any() for part in run.parts for name, column in part.rows.columns.items() if not name.startswith(HELPER)
     )
@@ -129,7 +129,7 @@ def _holds_values(run: TextRun) -> bool:
 def _imported(
     run: TextRun, number: int, runs: Sequence[TextRun], log: LogContent, keys: Sequence[str], meaning: NamedLines, form: Format
 ) -> Imported:
-    """Return one run, with the facts and errors that stand between the run before it and the one after it."""
+    """Return one run, with the facts and errors between the previous run and the next one."""
     name = form.dialect.name
     begin = runs[number - 1].last_line if number else 0
     end = runs[number + 1].first_line if number + 1 < len(runs) else log.lines + 1
@@ -164,12 +164,12 @@ def _imported(
 
 
 def _left_out(log: LogContent, meaning: NamedLines, form: Format) -> list[str]:
-    """Return the keys that nothing was taken from, but for those that only repeat others."""
+    """Return the keys that were not used, except those that only repeat others."""
     return [key for key in (*log.unwanted, *meaning.unused) if not form.dialect.derived(key) and key not in meaning.used]
 
 
 def _manifest(name: str, keys: Iterable[str], meaning: NamedLines) -> Manifest:
-    """Return what the names of all values say of a run, before its facts are read."""
+    """Return the manifest that follows from the names of all values, before facts are read."""
     return Manifest(
         schema_version="ck.run.v1",
         source=name,
@@ -208,7 +208,7 @@ def _add_restart_rate(run: TextRun, clock: Floats) -> None:
 
 
 def _session(part: LogPart, facts: Sequence[RunFact], before: LogPart | None) -> Session:
-    """Return one start as a session, with the facts that stand before its first step."""
+    """Return one start as a session, with the facts that precede its first step."""
     session = Session()
     first = int(part.rows.origin.lines.min())
     after = int(before.rows.origin.lines.max()) if before else 0
@@ -228,12 +228,12 @@ def _session(part: LogPart, facts: Sequence[RunFact], before: LogPart | None) ->
 
 
 def holds_line(source: Source, marks: Sequence[bytes], cells: Callable[[str, int], Sequence[Cell] | None]) -> bool:
-    """Tell whether a text holds a line of a step.
+    """Tell whether a text holds a line with a step.
 
     Args:
         source: A file or a folder.
-        marks: Every line of a step holds one of these.
-        cells: Returns the values of a line, None where it is no line of a step.
+        marks: Each line with a step holds one of these.
+        cells: Returns the values of a line, or None for a line without a step.
     """
     if not is_text(source):
         return False
@@ -247,7 +247,7 @@ def _is_step(line: bytes, cells: Callable[[str, int], Sequence[Cell] | None]) ->
 
 
 def _lines_with(data: bytes, mark: bytes, *, tries: int = 2000) -> Iterator[bytes]:
-    """Yield the first and the last lines that hold a mark; the last too, because a program's source may stand before its log."""
+    """Yield the first and the last lines with a mark; the last too, because a program's source may precede its log."""
     at, stop = data.find(mark), len(data)
     for _ in range(tries):
         if at < 0:
@@ -268,7 +268,7 @@ def _line_at(data: bytes, at: int) -> bytes:
 
 
 def is_text(source: Source) -> bool:
-    """Tell a text from a folder, JSON, a page, a table and a binary file."""
+    """Tell whether a source is text, and not a folder, JSON, a web page, a table or a binary file."""
     return not source.is_folder and not _is_other(source.head)
 
 
@@ -276,5 +276,5 @@ def _is_other(head: bytes) -> bool:
     if head.startswith(UTF16_MARKS):
         return False
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    is_document = start.startswith((b"{", b"<")) and not start.startswith(b"{'")  # what Python prints is no JSON
+    is_document = start.startswith((b"{", b"<")) and not start.startswith(b"{'")  # a dictionary as Python prints it is not JSON
     return b"\0" in head.rstrip(b"\0") or is_document or is_table(head)

@@ -1,4 +1,4 @@
-"""Prefixes of log lines: time, rank, node and level before the text; and the lines of a file, with colours taken out."""
+"""Prefixes of log lines (time, rank, node and level before the text), and the lines of a file without colour codes."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ckaudit.importers.tables.table_header import UTF16_MARKS, text_of
 
 BLOCK_BYTES = 2**22
-MAX_LINE = 2**14  # no line of a step is longer
+MAX_LINE = 2**14  # no line with a step is longer
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _QUOTED_NAME = re.compile(r"""(?<=[{,\s])(['"])([A-Za-z][\w /.-]{0,60})\1(?=\s?:)""")
@@ -47,9 +47,9 @@ class LinePrefix(Struct, frozen=True):
     """Who wrote a line and when.
 
     Attributes:
-        rank: Rank of the process, as far as the line tells; torchrun counts the processes of one node.
+        rank: Rank of the process, where the line gives it; torchrun counts the processes of one node.
         node: Name of the machine.
-        time: Unix seconds; a time without a zone is taken for UTC.
+        time: Unix seconds; a time without a zone is read as UTC.
     """
 
     rank: int | None = None
@@ -67,7 +67,7 @@ NO_PREFIX = LinePrefix()
 
 
 class LineBlock(NamedTuple):
-    """Some lines of a file: the number of the first one, from 1, and at the end of the file a line without a line end."""
+    """Some lines of a file: the number of the first one, from 1, the lines, and a last line of the file without a line break."""
 
     first: int
     lines: list[str]
@@ -92,7 +92,7 @@ def prefix_end(line: str) -> int:
 
 
 def parse_prefix(prefix: str) -> LinePrefix:
-    """Return who wrote a line and when, from what stands before its text.
+    """Return who wrote a line and when, from its prefix.
 
     >>> parse_prefix("[default7]: "), parse_prefix("worker-3: 1970-01-01T00:01:00Z ")
     (LinePrefix(rank=7, node='', time=None), LinePrefix(rank=None, node='worker-3', time=60.0))
@@ -111,7 +111,7 @@ def parse_prefix(prefix: str) -> LinePrefix:
 
 
 def unix_time(text: str) -> float | None:
-    """Return Unix seconds of a date and time, None where there is no such day or hour.
+    """Return Unix seconds of a date and time, or None where there is no such day or hour.
 
     >>> unix_time("1970-01-02 00:00:00,500"), unix_time("2024-13-01 00:00:00")
     (86400.5, None)
@@ -124,7 +124,7 @@ def unix_time(text: str) -> float | None:
 
 
 def time_span(prefix: str) -> tuple[int, int]:
-    """Return where the date and time stand in a prefix, (0, 0) where there is none."""
+    """Return the span of the date and time in a prefix, (0, 0) where there is none."""
     match = _DATE.search(prefix)
     return match.span() if match else (0, 0)
 
@@ -142,19 +142,19 @@ def unix_times(texts: Sequence[str]) -> NDArray[np.float64]:
 
 
 def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
-    """Yield the lines of a file some megabytes at a time.
+    """Yield the lines of a file, some megabytes at a time.
 
-    Colours are taken out, and the quotes around the names of a printed dictionary. Of a line that a progress bar overwrote again
-    and again, the last version counts.
+    Colour codes are removed, and the quotes around the names of a printed dictionary. Of a line that a progress bar overwrote
+    repeatedly, the last version counts.
 
     Args:
-        data: The whole file: UTF-8, or UTF-16 where a byte order mark says so.
+        data: The whole file: UTF-16 with a byte order mark, else UTF-8.
         size: Bytes decoded at once.
     """
     if data.startswith(UTF16_MARKS):
         data = text_of(data).encode()
     number, begin = 1, 3 if data.startswith(b"\xef\xbb\xbf") else 0
-    stop = len(data.rstrip(b"\0")) if data.endswith(b"\0") else len(data)  # zeros that a power cut left
+    stop = len(data.rstrip(b"\0")) if data.endswith(b"\0") else len(data)  # zeros left by a power cut
     while begin < stop:
         end = stop if begin + size >= stop else data.rfind(b"\n", begin, begin + size) + 1
         if end <= begin:
@@ -177,7 +177,7 @@ def _last_version(line: str) -> str:
 
 
 def numbered_lines(data: bytes) -> Iterator[tuple[int, str]]:
-    r"""Yield each line of a file with its number, from 1, and at the end what stands there of one that is not yet whole.
+    r"""Yield each line of a file with its number, from 1, including a last line that is not complete.
 
     >>> list(numbered_lines(b"loss 2.5\nloss 2"))
     [(1, 'loss 2.5'), (2, 'loss 2')]

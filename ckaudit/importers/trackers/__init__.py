@@ -1,1 +1,1 @@
-"""Stores of trackers: series of points, each with a step of its own, and what a store knows of its runs."""
+"""Stores of trackers: series of points with steps of their own, and the facts that a store has about its runs."""

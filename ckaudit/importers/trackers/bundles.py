@@ -1,6 +1,6 @@
-"""Runs that a program keeps as a few files of fixed names, in a folder or packed into one zip archive of it.
+"""Runs stored as a few files with fixed names, in a folder or in one zip archive.
 
-An archive is read member by member, within limits: a size that is told too large is not unpacked.
+An archive is read member by member, within limits: a member with too large a declared size is not decompressed.
 """
 
 import io
@@ -17,7 +17,7 @@ from ckaudit.importers.trackers.rows import json_of
 
 MAX_BUNDLES = 1000
 _ZIP = b"PK\x03\x04"
-_NAME_AT = 30  # of the first member, in an archive's first bytes
+_NAME_AT = 30  # offset of the first member's name in an archive
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, NotImplementedError)
 
 
@@ -27,18 +27,18 @@ class Bundle:
     Attributes:
         source: The folder or the archive.
         shown: Its name in messages.
-        name: Its name without the end of an archive.
+        name: Its name without the ending of an archive.
     """
 
     def __init__(self, source: Source) -> None:
-        """Take a folder or an archive; nothing is read yet."""
+        """Keep a folder or an archive; nothing is read yet."""
         self.source = source
         self.shown = source.shown
         self.name = source.path.name.removesuffix(".zip")
 
     @cached_property
     def _archive(self) -> zipfile.ZipFile | None:
-        """The opened archive, None where it is none or is broken."""
+        """The opened archive; None where the source is not an archive or is broken."""
         if self.source.is_folder or not self.source.first(4).startswith(_ZIP):
             return None
         try:
@@ -47,7 +47,7 @@ class Bundle:
             return None
 
     def holds(self, names: Collection[str]) -> bool:
-        """Tell whether files of all these names are there; of an archive that is broken, whether it begins with one of them."""
+        """Tell whether files with all these names exist; for a broken archive, whether it begins with one of them."""
         if self.source.is_folder:
             return all((file := self.source.inside(name)) is not None and not file.is_folder for name in names)
         if self._archive is not None:
@@ -56,7 +56,7 @@ class Bundle:
         return head.startswith(_ZIP) and head[_NAME_AT:].startswith(tuple(name.encode() for name in names))
 
     def read(self, name: str) -> bytes | None:
-        """Return the bytes of a file, None where there is none.
+        """Return the bytes of a file, or None where it does not exist.
 
         Raises:
             UnreadableError: Where it cannot be read, or is too large.
@@ -78,7 +78,7 @@ class Bundle:
             raise self._broken(f"{name} in it cannot be unpacked: {error}") from None
 
     def document(self, name: str) -> dict[str, Any]:
-        """Return a file that is one JSON object; empty: there is none, or it is none.
+        """Return a file that is one JSON object; empty where it does not exist or is not one.
 
         Raises:
             UnreadableError: Where it cannot be read, or would take a hundred times its size in memory once parsed.
@@ -96,7 +96,7 @@ class Bundle:
 
 
 def bundles(source: Source, names: Collection[str]) -> Iterator[Bundle]:
-    """Yield the run that a source is, or those of the folders and archives right inside it; of one run in both the folder."""
+    """Yield the run in a source, or those in its direct subfolders and archives; a folder takes precedence over its archive."""
     own = Bundle(source)
     if own.holds(names):
         yield own

@@ -1,8 +1,8 @@
 """CRC-32C of many records at once, masked as TensorFlow, LevelDB and RocksDB store it.
 
 The polynomial is Castagnoli's, reflected (RFC 3720, appendix B.4). The checksum is linear in the bytes: once the start value is
-added to the first four of them, zeros before a record change nothing, so that records of many lengths stand right-aligned in one
-matrix.
+added to the first four bytes, zeros before a record change nothing. Records of different lengths are therefore right-aligned in
+one matrix.
 """
 
 from functools import cache
@@ -18,7 +18,7 @@ _WIDTHS = (8, 48, 64, 96, 128, 256, 512)
 _ROW = _WIDTHS[-1]
 _ROWS_AT_ONCE = 8192
 _FIRST = 4
-_MASK = 0xA282EAD8  # added by these formats, so that a checksum of checksums does not vanish
+_MASK = 0xA282EAD8  # added by these formats, so that a checksum of checksums is not zero
 
 
 def masked_checksums(data: NDArray[np.uint8], starts: Whole, lengths: Whole) -> Words:
@@ -27,7 +27,7 @@ def masked_checksums(data: NDArray[np.uint8], starts: Whole, lengths: Whole) -> 
     Args:
         data: The whole file.
         starts: Shape (N,); where each record begins.
-        lengths: Shape (N,); its bytes, at least one.
+        lengths: Shape (N,); its length in bytes, at least one.
 
     Returns:
         Shape (N,).
@@ -43,7 +43,7 @@ def masked_checksums(data: NDArray[np.uint8], starts: Whole, lengths: Whole) -> 
         for part in _batches(members):
             sums[part] = _rows(padded, starts[part] + lengths[part] + _ROW, lengths[part], width, lengths[part] - _FIRST)
         narrower = width
-    too_short = (lengths - 1) % _ROW + 1 < _FIRST  # the start value reaches past the first row: one by one instead
+    too_short = (lengths - 1) % _ROW + 1 < _FIRST  # the start value reaches past the first row: computed one by one
     for index in np.flatnonzero(too_short):
         sums[index] = _plain(data[starts[index] : starts[index] + lengths[index]])
     long = np.flatnonzero((lengths > _ROW) & ~too_short)
@@ -53,12 +53,12 @@ def masked_checksums(data: NDArray[np.uint8], starts: Whole, lengths: Whole) -> 
 
 
 def _batches(rows: Whole) -> list[Whole]:
-    """Return rows as they are computed at once; nothing where there is none."""
+    """Return the rows in batches that are computed at once; no batches where there are no rows."""
     return [rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE)]
 
 
 def _rows(padded: NDArray[np.uint8], ends: Whole, lengths: Whole, width: int, turned: Whole) -> Words:
-    """Return the state after each row; `turned` is how far before its end the four bytes lie that take the start value."""
+    """Return the state after each row; `turned` is the distance from its end to the four bytes that take the start value."""
     rows = sliding_window_view(padded, width)[ends - width]
     rows = rows * (np.arange(width) >= (width - lengths)[:, None])
     has_start = np.flatnonzero(turned >= 0)
@@ -79,7 +79,7 @@ def _rows(padded: NDArray[np.uint8], ends: Whole, lengths: Whole, width: int, tu
 
 
 def _long(padded: NDArray[np.uint8], starts: Whole, lengths: Whole) -> Words:
-    """Return the state after each record of several rows, from the states of these, each moved past the rows after it."""
+    """Return the state after each record of several rows, from the states of its rows, each shifted past the later rows."""
     counts = -(-lengths // _ROW)
     owners = np.repeat(np.arange(len(counts)), counts)
     after = np.repeat(np.cumsum(counts), counts) - 1 - np.arange(len(owners))
@@ -114,7 +114,7 @@ def _plain(record: NDArray[np.uint8]) -> int:
 
 @cache
 def _tables() -> tuple[Words, Words, Words, Words]:
-    """Return what a byte does to the state when 0, 1, 2 or 3 more bytes follow it."""
+    """Return the effect of a byte on the state when 0, 1, 2 or 3 more bytes follow it."""
     near = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         near = np.where(near & np.uint32(1), (near >> np.uint32(1)) ^ np.uint32(_POLYNOMIAL), near >> np.uint32(1))
@@ -127,7 +127,7 @@ def _tables() -> tuple[Words, Words, Words, Words]:
 
 @cache
 def _past_a_row() -> list[list[int]]:
-    """Return what a row of zeros does to each byte of the state, the lowest first."""
+    """Return the effect of a row of zeros on each byte of the state, lowest byte first."""
     near = _tables()[0]
     moved = []
     for shift in (0, 8, 16, 24):

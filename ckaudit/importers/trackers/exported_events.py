@@ -1,7 +1,7 @@
-"""Event files that `ckaudit export` wrote: one for each session, whose first event names the writer and the session.
+"""Event files from `ckaudit export`: one per session, whose first event names the writer and the session.
 
-Every name is the run's own, so nothing is guessed and nothing gets lost: a wall time of 0 is none, text under `name:text` is
-a word, and `run.json` stands as text.
+All names are the run's own, so nothing is guessed and nothing is lost. A wall time of 0 means no time, a tag `name:text` holds a
+word, and `run.json` is stored as text.
 """
 
 import re
@@ -37,7 +37,11 @@ class _Lines:
         self.notes: list[str] = []
 
     def take(self, session: int, event: Any) -> None:
-        """Take the values of one event; raise `ValueError` where it is none of ours."""
+        """Add the values of one event.
+
+        Raises:
+            ValueError: Where the event is not from an export.
+        """
         if not 0 <= event.step <= MAX_STEP:
             raise ValueError(f"a step is {event.step}")
         line = self.values.setdefault((session, event.step), {})
@@ -55,7 +59,7 @@ class _Lines:
                 self.words.setdefault((session, event.step), {})[tag.removesuffix(EXPORTED_WORDS)] = word
 
     def table(self) -> LineTable:
-        """Return the lines in the order of sessions, then of steps."""
+        """Return the lines ordered by session, then step."""
         places = sorted(self.values)
         names = sorted(dict.fromkeys(name for line in self.values.values() for name in line), key=lambda name: name != "time")
         slots = {name: slot for slot, name in enumerate(names)}
@@ -73,7 +77,7 @@ class _Lines:
 
 
 def is_exported(files: Iterable[Source]) -> bool:
-    """Tell whether `ckaudit export` wrote every one of some files."""
+    """Tell whether `ckaudit export` wrote all of some files."""
     return all(_WRITER.search(file.first(_MARK_BYTES)) for file in files)
 
 
@@ -81,7 +85,7 @@ def read_exported(name: str, files: Sequence[Source], columns: Mapping[str, str]
     """Read the run in the event files of one folder.
 
     Raises:
-        UnreadableError: Where a session stands in two files, or a file is broken.
+        UnreadableError: Where a session is in two files, or a file is broken.
         UsageError: Where `columns` names anything.
     """
     if columns:
@@ -130,7 +134,7 @@ def _read(lines: _Lines, session: int, file: Source) -> None:
 
 
 def _manifest(data: bytes) -> Manifest:
-    """Return the run's own `run.json`, where it is there."""
+    """Return the run's own `run.json` if it exists, else a new manifest."""
     try:
         return msgspec.json.decode(data, type=Manifest, strict=False)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,7 @@
 """Points as trackers store them, each with a name, a step and a value, joined to one line per step.
 
-A tracker's store has no lines: each series has points of its own. After a run went back, the points that it logs again stand
-beside those that it had logged first; the order of the log tells them apart.
+A tracker's store has no lines: each series has points of its own. After a run went back, the points that it logs again are
+stored beside those logged first; the order of the log distinguishes them.
 """
 
 from array import array
@@ -27,8 +27,8 @@ class LoggedSeries(Struct, frozen=True):
     Attributes:
         steps: Shape (N,).
         values: Shape (N,).
-        times: Shape (N,); Unix time in s, NaN where not known.
-        order: Shape (N,); place of each point in the log.
+        times: Shape (N,); Unix time in s, NaN where unknown.
+        order: Shape (N,); position of each point in the log.
     """
 
     steps: Whole
@@ -41,31 +41,31 @@ class PointCollector:
     """Collects the points of one run in the order of its log."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without points."""
         self._names: dict[str, int] = {}
         self._owners, self._steps = array("q"), array("q")
         self._values, self._times = array("d"), array("d")
 
     def add(self, name: str, step: int, value: float, time: float = NO_TIME) -> None:
-        """Take one point."""
+        """Add one point."""
         self._owners.append(self.slot(name))
         self._steps.append(step)
         self._values.append(value)
         self._times.append(time)
 
     def slot(self, name: str) -> int:
-        """Return the number that stands for a name in `appends`."""
+        """Return the number that represents a name in `appends`."""
         return self._names.setdefault(name, len(self._names))
 
     def appends(self) -> tuple[Callable[[int], None], Callable[[int], None], Callable[[float], None], Callable[[float], None]]:
-        """Return the functions that append slot, step, value and time, for loops over millions of points: call all four each."""
+        """Return the functions that append slot, step, value and time, for loops over millions of points; call all four each."""
         return self._owners.append, self._steps.append, self._values.append, self._times.append
 
     def extend(self, name: str, steps: Sequence[int], values: Sequence[float], times: Sequence[float]) -> None:
-        """Take many points of one name.
+        """Add many points of one name.
 
         Raises:
-            OverflowError: Where a number is too large; then none of them is taken.
+            OverflowError: Where a number is too large; then none of the points is added.
         """
         whole, measured, clock = array("q", steps), array("d", values), array("d", times)
         self._owners.extend([self.slot(name)] * len(whole))
@@ -74,14 +74,14 @@ class PointCollector:
         self._times.extend(clock)
 
     def __len__(self) -> int:
-        """Return how many points there are."""
+        """Return the number of points."""
         return len(self._steps)
 
     def series(self, *, by_time: bool = False) -> dict[str, LoggedSeries]:
-        """Return the points of each name, in the order in which the names came.
+        """Return the points of each name, in the order in which names first appeared.
 
         Args:
-            by_time: Whether the order of the log is that of times, as where a store keeps each series by itself.
+            by_time: Whether times give the order of the log, as in stores that keep each series separately.
         """
         owners, steps = np.array(self._owners, np.int64), np.array(self._steps, np.int64)
         values, times = np.array(self._values, np.float64), np.array(self._times, np.float64)
@@ -98,31 +98,31 @@ class PointCollector:
 
 
 def renumbered(series: LoggedSeries) -> LoggedSeries:
-    """Return points numbered from 1, where a writer that was given no step put all of them at step 0."""
+    """Return points numbered from 1, for a writer without steps that put all of them at step 0."""
     return LoggedSeries(np.arange(1, len(series.steps) + 1), series.values, series.times, series.order)
 
 
 def is_all_at_step_zero(series: LoggedSeries) -> bool:
-    """Tell whether several points all stand at step 0."""
+    """Tell whether there are several points, all at step 0."""
     return len(series.steps) > 1 and not series.steps.any()
 
 
 def merge_series(series: Iterable[tuple[str, LoggedSeries]], starts: Sequence[tuple[float, int]] = ()) -> MergedLines:
     """Join series to lines.
 
-    Where a step lies below those before it in the log, and a value from there on differs from an earlier one, the run went back:
-    a new session begins at that step, even if its first values are the same as before.
+    Where a step lies below earlier ones in the log, and a value from there on differs from an earlier one, the run went back: a
+    new session begins at that step, even if its first values are the same as before.
 
     Args:
         series: Points by catalogue name.
-        starts: For each restart its time and the first step that is logged anew.
+        starts: For each restart, its time and the first step that is logged again.
     """
     named = list(series)
     steps, owners, values, times, order = _flat(named)
     held = np.flatnonzero((steps >= 0) & (steps <= MAX_STEP))
     log = held[np.argsort(order[held], kind="stable")]
     steps, owners, values, times = steps[log], owners[log], values[log], times[log]
-    # Where in the log a new session begins, but for the first.
+    # Positions in the log at which a new session begins, without the first session.
     restarts = []
     for time, first in starts:
         position = int(np.argmax(times >= time)) if len(times) else 0
@@ -165,7 +165,7 @@ def _differs(one: Floats, other: Floats) -> NDArray[np.bool_]:
     return np.asarray(~((one == other) | (np.isnan(one) & np.isnan(other))))
 
 
-# Walks over the log point by point; only logs with a restart or with conflicting values need it.
+# Walks over the log point by point; only logs with a restart or with conflicting values need this.
 def _walked(steps: Sequence[int], owners: Sequence[int], values: Sequence[float], restarts: Iterable[int]) -> list[int]:
     known = set(restarts)
     bounds: list[int] = []
@@ -193,7 +193,7 @@ def _walked(steps: Sequence[int], owners: Sequence[int], values: Sequence[float]
 def _table(
     names: Sequence[str], steps: Whole, sessions: Whole, owners: Whole, values: Floats, times: Floats
 ) -> tuple[LineTable, int]:
-    """Return lines, and how many values another one at the same step replaced."""
+    """Return lines, and the number of values that another value at the same step replaced."""
     by_line = np.lexsort((steps, sessions))
     ordered_steps, ordered_sessions = steps[by_line], sessions[by_line]
     fresh = np.ones(len(steps), bool)

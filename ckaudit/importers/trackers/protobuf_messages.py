@@ -1,7 +1,7 @@
-"""Classes of Protocol Buffers messages, made with Google's library from a list of the wanted fields.
+"""Classes of Protocol Buffers messages, created with Google's library from a list of the wanted fields.
 
-Numbers and types of fields never change once a format is published. Text is taken as bytes: broken characters are replaced
-where it is shown, and are no error.
+Numbers and types of fields never change once a format is published. Text is read as bytes: invalid characters are not an error,
+but are replaced where the text is shown.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ def message_classes(package: str, messages: Mapping[str, Fields], *, extra: str,
     Args:
         package: Name of the format.
         messages: Fields of each message by its name.
-        extra: The extra of this package that brings the library.
+        extra: The extra of this package that installs the library.
         what: What the user wants to read, for the error where the library is missing.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Databases of RocksDB, read without its library: what the tables hold that its manifest names, and the log that came after them.
+"""RocksDB databases, read without RocksDB's library: the tables in the manifest, and the log written after them.
 
-Each version of a key has a number, and the highest counts. Tables and log are read side by side in the order of keys, so that no
-more than one key of each is in memory, and a deletion hides what has a lower number.
+Each version of a key has a number, and the highest one counts. Tables and log are merged in key order, so that only one key of
+each is in memory at a time; a deletion hides versions with lower numbers.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,10 +26,10 @@ class Database(Struct):
 
     Attributes:
         shown: Its name in messages.
-        beginning: What the keys begin with that are asked for.
+        beginning: The prefix of the wanted keys.
         tables: Its tables by name.
         gone: Deletions of ranges.
-        written: What the logs say.
+        written: The contents of the logs.
         notes: What could not be read.
     """
 
@@ -41,7 +41,7 @@ class Database(Struct):
     notes: list[str] = field(default_factory=list)
 
     def entries(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield each key that is there and its value, in the order of keys; then note what could not be read."""
+        """Yield each existing key and its value, in key order; then add notes on what could not be read."""
         sources = [table.versions() for table in self.tables.values()]
         for key, value in _visible(merge(*sources, sorted(self.written)), self.gone, self.shown):
             if key.startswith(self.beginning):
@@ -51,16 +51,16 @@ class Database(Struct):
 
 
 def is_database(folder: Source) -> bool:
-    """Tell whether a folder is a database: it names its manifest."""
+    """Tell whether a folder is a database: its file CURRENT names a manifest."""
     current = folder.inside(_CURRENT)
     return current is not None and current.first(len(_MANIFEST)) == _MANIFEST
 
 
 def open_database(folder: Source, beginning: bytes) -> Database:
-    """Open a database for the keys with a certain beginning.
+    """Open a database for the keys with a prefix.
 
     Raises:
-        UnreadableError: Where its manifest cannot be read, or what it holds is too large.
+        UnreadableError: Where its manifest cannot be read, or its contents are too large.
     """
     database, known = Database(folder.shown, beginning), _manifest(folder)
     missing, size = [], 0
@@ -85,7 +85,7 @@ def open_database(folder: Source, beginning: bytes) -> Database:
 
 
 def _manifest(folder: Source) -> DatabaseManifest:
-    """Return what the manifest says that the database names."""
+    """Return the manifest that the database names."""
     current = folder.inside(_CURRENT)
     name = b"" if current is None else current.first(_MAX_NAME).strip()
     file = folder.inside(name.decode("ascii", errors="replace")) if name.startswith(_MANIFEST) and b"/" not in name else None
@@ -103,12 +103,12 @@ def _manifest(folder: Source) -> DatabaseManifest:
 
 
 def _within(gone: Sequence[Gone], first: bytes, last: bytes) -> list[Gone]:
-    """Return deletions of ranges as far as the table reaches that tells them: another may hold newer keys of the same range."""
+    """Return deletions of ranges, limited to the range of their own table: another table may hold newer keys in that range."""
     return [(max(begin, first), min(end, last + b"\0"), number) for begin, end, number in gone]
 
 
 def _take_logs(database: Database, folder: Source, first: int) -> None:
-    """Take what was written after the last table."""
+    """Add the writes after the last table."""
     size = 0
     for name, file in folder.files(max_files=MAX_TABLES, part_of_name=".log", deep=False):
         if not (stem := name.removesuffix(".log")).isdecimal() or int(stem) < first:
@@ -124,7 +124,7 @@ def _take_logs(database: Database, folder: Source, first: int) -> None:
 
 
 def _visible(versions: Iterable[Version], gone: Sequence[Gone], shown: str) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the newest version of each key, where it is a value that no deletion of a range hides."""
+    """Yield the newest version of each key, if it is a value that no deletion of a range hides."""
     waiting, hiding = sorted(gone, reverse=True), list[tuple[int, bytes]]()
     newest: bytes | None = None
     left = MAX_CONTENT

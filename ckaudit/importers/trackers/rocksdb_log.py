@@ -1,7 +1,7 @@
-"""Logs of RocksDB: what was written since the last table, and the manifest, which says which tables count.
+"""RocksDB logs: the writes since the last table, and the manifest, which names the current tables.
 
-A log is blocks of 32 KiB with pieces of records, each with its length, its kind (whole, first, middle, last) and a CRC-32C over
-kind and bytes. It is read up to the first piece that is not right, as RocksDB does after a crash.
+A log consists of blocks of 32 KiB with pieces of records, each with its length, its kind (whole, first, middle, last) and a
+CRC-32C over kind and bytes. It is read up to the first invalid piece, as RocksDB does after a crash.
 """
 
 import struct
@@ -13,13 +13,13 @@ from msgspec import Struct, field
 from ckaudit.importers.trackers.crc32c import Whole, masked_checksums
 
 PUT = 1
-"""The kind of a version that holds a value; those of other kinds say that a key is gone."""
+"""The kind of a version that holds a value; versions of other kinds are deletions."""
 
 Version = tuple[bytes, int, bytes]
-"""A key, its number in the order of the database with its kind in the lowest byte, negative, and its value."""
+"""A key; the negative of its sequence number with the kind in the lowest byte; its value."""
 
 Gone = tuple[bytes, bytes, int]
-"""Keys from one on and before another were deleted, with the number of that."""
+"""A deleted range of keys, its end excluded, and the sequence number of the deletion."""
 
 _BLOCK, _HEAD = 32768, 7
 _PIECE = struct.Struct("<IHB")
@@ -29,17 +29,17 @@ _DELETION, _NOTE, _SINGLE_DELETION, _RANGE_DELETION = 0, 3, 7, 15
 _TEXTS_OF = {_DELETION: 1, PUT: 2, _NOTE: 1, _SINGLE_DELETION: 1, _RANGE_DELETION: 2}
 _LOG_NUMBER, _COMPACTION, _DELETED_FILE, _NEW_FILE = 2, 5, 6, 103
 _NUMBERS, _TEXTS = {_LOG_NUMBER, 3, 4, 9, 10, 203}, {1, 201}
-_IGNORED = 1 << 13  # tags with this bit have a length, and older programs pass over them
+_IGNORED = 1 << 13  # tags with this bit have a length, so that older programs can skip them
 _END_OF_FILE = 1
 
 
 class Writes(Struct):
-    """What a log says was written, in no order.
+    """The writes in a log, in no order.
 
     Attributes:
         versions: Values and deletions of keys.
         gone: Deletions of ranges.
-        is_torn: Whether it ends in what is no whole record.
+        is_torn: Whether it ends in an incomplete record.
     """
 
     versions: list[Version] = field(default_factory=list)
@@ -48,11 +48,11 @@ class Writes(Struct):
 
 
 class DatabaseManifest(Struct):
-    """What a manifest says of the files that count.
+    """The current files according to a manifest.
 
     Attributes:
         bounds: The first and the last key of each table, by its number.
-        log_number: The first log that is not in the tables.
+        log_number: The first log that is not contained in the tables.
     """
 
     bounds: dict[int, tuple[bytes, bytes]] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class DatabaseManifest(Struct):
 
 
 class _Cursor:
-    """Reads numbers and texts of a record one after the other."""
+    """Reads numbers and texts of a record in sequence."""
 
     def __init__(self, data: bytes, place: int = 0) -> None:
         self._data, self._place = data, place
@@ -81,7 +81,7 @@ class _Cursor:
 
 
 def read_writes(data: bytes) -> Writes:
-    """Return what a log of writes holds: records of a number, a count and so many writes, each a number higher than the last."""
+    """Return the writes of a log, whose records have a sequence number, a count, and that many writes with increasing numbers."""
     records, is_torn = _records(data)
     writes = Writes(is_torn=is_torn)
     for record in records:
@@ -111,11 +111,11 @@ def _take_batch(writes: Writes, record: bytes) -> None:
 
 
 def read_manifest(data: bytes) -> DatabaseManifest:
-    """Return the tables that count.
+    """Return the current tables.
 
     Raises:
-        ValueError: Where there is no record, or one says what is not known.
-        IndexError: Where a record is cut off.
+        ValueError: Where there is no record, or a record holds an unknown entry.
+        IndexError: Where a record is truncated.
     """
     manifest, (records, _) = DatabaseManifest(), _records(data)
     if not records:
@@ -151,7 +151,7 @@ def _take_edit(manifest: DatabaseManifest, cursor: _Cursor) -> None:
 
 
 def _records(data: bytes) -> tuple[list[bytes], bool]:
-    """Return the whole records of a log, and whether something that is none follows them."""
+    """Return the whole records of a log, and whether anything else follows them."""
     places, lengths, kinds, end = _pieces(data)
     sound = _sound(data, np.array(places, np.int64), np.array(lengths, np.int64))
     records: list[bytes] = []
@@ -167,7 +167,7 @@ def _records(data: bytes) -> tuple[list[bytes], bool]:
 
 
 def _pieces(data: bytes) -> "tuple[array[int], array[int], array[int], int]":
-    """Return where the bytes of each piece begin, how many they are and of which kind, and where the last piece ends."""
+    """Return start, length and kind of each piece, and where the last piece ends."""
     places, lengths, kinds, place = array("q"), array("q"), array("q"), 0
     while place + _HEAD <= len(data):
         left = _BLOCK - place % _BLOCK
@@ -186,7 +186,7 @@ def _pieces(data: bytes) -> "tuple[array[int], array[int], array[int], int]":
 
 
 def _sound(data: bytes, places: Whole, lengths: Whole) -> int:
-    """Return how many pieces come before the first with a wrong checksum."""
+    """Return the number of pieces before the first one with a wrong checksum."""
     if not len(places):
         return 0
     raw = np.frombuffer(data, np.uint8)
@@ -196,18 +196,18 @@ def _sound(data: bytes, places: Whole, lengths: Whole) -> int:
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, the lowest first, and where it ends.
+    """Return a number stored with seven bits per byte, lowest bits first, and where it ends.
 
     Raises:
         ValueError: Where it has more than 64 bits.
-        IndexError: Where it is cut off.
+        IndexError: Where it is truncated.
     """
     value = shift = 0
     while True:
         byte = data[place]
         place += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # the highest bit says that more follow
+        if byte < 0x80:  # the highest bit means that more bytes follow
             return value, place
         shift += 7
         if shift > 63:

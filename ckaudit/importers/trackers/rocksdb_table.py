@@ -1,8 +1,8 @@
-"""Tables of RocksDB: blocks of keys in order, each key coded by what it shares with the one before, and an index of blocks.
+"""RocksDB tables: blocks of sorted keys, where each key omits the prefix it shares with the previous one, and an index of blocks.
 
-Such a table is written once and never changed. At its end stand the places of two blocks: the index, which has the last key and
-the place of each block, and a list of further blocks, of which the one with deletions of ranges is read. Of the blocks only those
-are read that can hold keys with a certain beginning.
+A table is written once and never changed. Its footer has the places of two blocks: the index, with the last key and the place of
+each block, and a list of further blocks, of which the one with deletions of ranges is read. Only blocks that can hold keys with a
+given prefix are read.
 """
 
 import struct
@@ -17,33 +17,33 @@ from ckaudit.importers.trackers.rocksdb_log import Gone, Version, varint
 
 MAX_KEY = 4096
 TRAILER = 8
-"""The bytes after each key that hold its number and its kind."""
+"""Bytes after each key that hold its sequence number and its kind."""
 
 MAX_UNPACKED = 16 * 2**20
 BROKEN = (ValueError, IndexError, struct.error, OSError)
-"""What reading a table raises that is none, or is cut off."""
+"""Errors from reading a file that is truncated or not a table."""
 
 _FOOTER, _MAGIC = 53, 0x88E241B785F4CFF7
 _VERSIONS = range(1, 6)
-_PLAIN_INDEX_FROM = 4  # since this version an entry of the index does not say how long its value is
-_TAIL = 5  # after each block: how it is packed, and its checksum
+_PLAIN_INDEX_FROM = 4  # since this version an index entry does not store the length of its value
+_TAIL = 5  # after each block: its compression and its checksum
 _UNPACKED, _SNAPPY, _CRC32C = 0, 1, 1
 _RANGES = b"rocksdb.range_del"
 Place = tuple[int, int]
 
 
 class Table:
-    """One table on the disk.
+    """One table on disk.
 
     Attributes:
-        broken: How many blocks with a wrong checksum were left out.
+        broken: Number of blocks with a wrong checksum that were left out.
     """
 
     def __init__(self, path: Path, beginning: bytes) -> None:
-        """Read its end and its index.
+        """Read its footer.
 
         Raises:
-            ValueError: Where it is no table that is known; see `BROKEN`.
+            ValueError: Where it is not a table of a known version; see `BROKEN`.
         """
         self._path, self._beginning, self.broken = path, beginning, 0
         self._size = path.stat().st_size
@@ -60,7 +60,7 @@ class Table:
 
     @cached_property
     def places(self) -> list[Place]:
-        """Where the blocks lie that can hold a key with the beginning, one after the other."""
+        """Places of the blocks that can hold a key with the prefix, in order."""
         block = self._block(self._index)
         entries = _plain_index(block) if self._version >= _PLAIN_INDEX_FROM else _index(block)
         places, before, end = [], b"", 0
@@ -73,7 +73,7 @@ class Table:
         return places
 
     def size(self) -> int:
-        """Return how many bytes those blocks take on the disk."""
+        """Return the number of bytes of those blocks on disk."""
         return sum(size for _, size in self.places)
 
     def gone(self) -> list[Gone]:
@@ -87,7 +87,7 @@ class Table:
         return deletions
 
     def versions(self) -> Iterator[Version]:
-        """Yield what the table says of each key, in the order of keys; nothing where the file is gone by now."""
+        """Yield the table's versions of keys, in key order; nothing where the file no longer exists."""
         if not self.places:
             return
         first, end = self.places[0][0], self.places[-1][0] + self.places[-1][1] + _TAIL
@@ -106,7 +106,7 @@ class Table:
             self.broken += entries is None
 
     def _right(self, data: bytes, first: int) -> list[bool]:
-        """Tell of each block whether its checksum is right, or is of a kind that is not computed."""
+        """Return for each block whether its checksum is correct, or of a kind that is not computed."""
         if not self._is_checked:
             return [True] * len(self.places)
         raw = np.frombuffer(data, np.uint8)
@@ -130,7 +130,7 @@ class Table:
 
 
 def _plain(block: bytes) -> bytes:
-    """Return a block without its end, unpacked."""
+    """Return a block without its tail, decompressed."""
     packing = block[-_TAIL]
     if packing == _UNPACKED:
         return block[:-_TAIL]
@@ -146,7 +146,7 @@ def _plain(block: bytes) -> bytes:
 
 
 def _trailer(key: bytes) -> int:
-    """Return the number of a key in the order of the database, its kind in the lowest byte."""
+    """Return the sequence number of a key, with its kind in the lowest byte."""
     return int.from_bytes(key[-TRAILER:], "little")
 
 
@@ -155,7 +155,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     end, place, key = _end(block), 0, b""
     while place < end:
         shared, fresh, size = block[place], block[place + 1], block[place + 2]
-        if (shared | fresh | size) < 0x80:  # each is one byte, as nearly always
+        if (shared | fresh | size) < 0x80:  # nearly always, each is one byte
             place += 3
         else:
             shared, place = varint(block, place)
@@ -192,7 +192,7 @@ def _plain_index(block: bytes) -> Iterator[tuple[bytes, Place]]:
 
 
 def _end(block: bytes) -> int:
-    """Return where the entries of a block end, and the places of its keys in full begin."""
+    """Return where the entries of a block end and its list of restart points begins."""
     (count,) = struct.unpack_from("<I", block, len(block) - 4)
     end = len(block) - 4 - 4 * int(count)
     if end < 0:

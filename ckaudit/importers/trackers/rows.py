@@ -1,7 +1,7 @@
-"""Rows that a tracker logged, one for each call: members of any depth become points, at the update that the row names.
+"""Rows that a tracker logged, one per call: members at any depth become points, at the update that the row names.
 
-Such a tracker counts its own calls unless the program passes a step. Many programs log the update as a value of the row as
-well, such as `train/global_step`: that is the step then. A row without it stands where the last one that had it stood.
+Such a tracker counts its own calls unless the program passes a step. Many programs also log the update as a value of the row,
+such as `train/global_step`: that is then the step. A row without it gets the step of the last row that had it.
 """
 
 import json
@@ -23,21 +23,21 @@ _HISTOGRAMS = {"histogram", "trackio.histogram"}
 _NOT_AN_UPDATE = -1
 MAX_DEPTH = 8
 MAX_GOING_BACK = 5
-"""Resumes of one run; a counter that goes back more often starts anew in each epoch."""
+"""Maximum number of resumes of one run; a counter that goes back more often restarts in each epoch."""
 
 
 class RowCollector:
     """Collects the rows of one run in the order of its log."""
 
     def __init__(self, tracker: str) -> None:
-        """Begin with none; `tracker` is whose own step each row has."""
+        """Start without rows; `tracker` names the tracker whose own step each row has."""
         self._tracker = tracker
         self._points = PointCollector()
         self._own, self._times = array("q"), array("d")
         self._histograms: list[tuple[int, str, list[float], list[float]]] = []
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return len(self._own)
 
     def begin(self, step: int | None, time: float = NO_TIME) -> None:
@@ -46,7 +46,7 @@ class RowCollector:
         self._times.append(time)
 
     def take(self, name: str, value: Any, *, depth: int = MAX_DEPTH) -> None:
-        """Take a member of the row that was begun last: a number, a word for one that is not finite, a histogram, or more."""
+        """Add a member to the current row: a number, a word for NaN or infinity, a histogram, or an object of members."""
         if isinstance(value, float | int) and not isinstance(value, bool):
             self.number(name, _finite_or_not(value))
         elif isinstance(value, str):
@@ -66,11 +66,11 @@ class RowCollector:
                 self.take(f"{name}.{key}" if name else str(key), member, depth=depth - 1)
 
     def number(self, name: str, value: float) -> None:
-        """Take a number of the row that was begun last."""
+        """Add a number to the current row."""
         self._points.add(name, len(self._own) - 1, value, self._times[-1])
 
     def tracked(self, name: str, columns: Mapping[str, str]) -> TrackedRun:
-        """Return the run, its rows at their updates.
+        """Return the run, with its rows at their updates.
 
         Raises:
             UsageError: Where `columns` names a step that no row has.
@@ -88,7 +88,7 @@ class RowCollector:
         return run
 
     def _steps(self, series: Mapping[str, LoggedSeries], wanted: str) -> tuple[Whole, list[str]]:
-        """Return the update of each row, and say whose count it is."""
+        """Return the update of each row, and notes on its origin."""
         if wanted and wanted not in series:
             raise UsageError(
                 f"the step is to come from {shorten_name(wanted)!r}, which is not there", hint="Look at its spelling."
@@ -112,7 +112,7 @@ class RowCollector:
 
 
 def json_of(text: str | bytes) -> Any:
-    """Return JSON that may hold bare NaN and infinities, None where it is none."""
+    """Return parsed JSON, which may hold bare NaN and infinities, or None where the text is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -127,14 +127,14 @@ def _finite_or_not(value: float) -> float:
 
 
 def _numbers(values: Any) -> list[float]:
-    """Return a list of numbers; empty: it is none."""
+    """Return a list of numbers; empty where the value is not one."""
     if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
         return []
     return [_finite_or_not(value) for value in values]
 
 
 def _carried(series: LoggedSeries, rows: int) -> Whole:
-    """Return the whole number of each row: its own, else that of the last row with one; -1 before the first."""
+    """Return the integer of each row: its own, else that of the last row with one; -1 before the first."""
     values = series.values
     whole = (values >= 0) & (values <= MAX_STEP) & (values == np.floor(values))
     steps = np.full(rows, _NOT_AN_UPDATE, np.int64)
@@ -145,7 +145,7 @@ def _carried(series: LoggedSeries, rows: int) -> Whole:
 
 
 def _at(series: LoggedSeries, steps: Whole) -> LoggedSeries:
-    """Return points that stand at rows at the updates of these."""
+    """Return points whose steps are row numbers, at the updates of these rows."""
     own = steps[series.steps]
     held = own >= 0
     return LoggedSeries(own[held], series.values[held], series.times[held], series.order[held])

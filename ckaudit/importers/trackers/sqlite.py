@@ -1,4 +1,4 @@
-"""Databases of SQLite that other programs wrote, read from a copy: a reader would otherwise write beside the original."""
+"""SQLite databases of other programs, read from a copy, because a reader would write files beside the original."""
 
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -23,7 +23,7 @@ def is_database(source: Source) -> bool:
 
 
 def databases(source: Source, tables_of: Mapping[str, Collection[str]]) -> list[Source]:
-    """Return the databases with certain tables: the file itself, or those right inside a folder, by name.
+    """Return the databases with certain tables: the file itself, or those directly in a folder, by name.
 
     Args:
         source: A file or a folder.
@@ -52,10 +52,10 @@ def tables(source: Source) -> dict[str, list[str]]:
 
 @contextmanager
 def opened(source: Source) -> Iterator["sqlite3.Connection"]:
-    """Open a database with what its writer has not yet moved into it from the log beside it.
+    """Open a database, including writes that are still in the write-ahead log beside it.
 
     Raises:
-        UnreadableError: Where it is broken.
+        UnreadableError: Where the database is broken.
     """
     import sqlite3
     from tempfile import TemporaryDirectory
@@ -73,7 +73,7 @@ def opened(source: Source) -> Iterator["sqlite3.Connection"]:
                 database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL)
                 database.text_factory = _text
                 yield database
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the text of an error can quote broken names
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the text of an error may quote broken names
             raise UnreadableError(
                 f"{source.shown} is a database that is broken: {error}", hint="Copy it again, when nothing writes to it."
             ) from None

@@ -1,8 +1,8 @@
-"""Event files of TensorBoard: records of a length, its checksum, an event and the checksum of that.
+"""TensorBoard event files: records of a length, its checksum, an event and its checksum.
 
-A record is sound where its two checksums are right. A wrong length ends the reading, since nothing tells where the next record
-begins; a wrong event is one event less. TensorBoard's own loader computes checksums byte by byte in Python where TensorFlow is
-not installed; here those of a whole file are computed at once.
+A record is valid where both checksums are correct. A wrong length ends the reading, because the start of the next record is then
+unknown; a wrong event only loses that event. TensorBoard's own loader computes checksums byte by byte in Python where TensorFlow
+is not installed; here those of a whole file are computed at once.
 """
 
 import struct
@@ -82,9 +82,9 @@ class EventRecords(Struct, frozen=True):
     """The events of a file.
 
     Attributes:
-        events: Where each begins and ends.
-        torn: Bytes at the end that are no whole record.
-        broken: Records whose checksum is wrong.
+        events: Start and end of each event.
+        torn: Number of bytes at the end that do not form a whole record.
+        broken: Number of records with a wrong checksum.
     """
 
     events: list[tuple[int, int]]
@@ -110,7 +110,7 @@ def records(data: bytes) -> EventRecords:
 
 
 def _framed(data: bytes) -> tuple[list[int], list[int], int]:
-    """Return where records begin, how long they are, and where the last whole one ends; lengths are not checked yet."""
+    """Return start and length of each record, and where the last whole one ends; lengths are not verified yet."""
     starts, lengths = [], []
     place, end = 0, len(data)
     unpack = struct.Struct("<Q").unpack_from
@@ -140,7 +140,7 @@ def messages() -> dict[str, Any]:
 
 
 def scalar_of(tensor: Any) -> float | None:
-    """Return the number of a tensor, None where it does not hold exactly one."""
+    """Return the number in a tensor, or None where it does not hold exactly one."""
     if tensor.tensor_shape.dim:
         return None
     reader, content = _SCALARS.get(tensor.dtype), tensor.tensor_content
@@ -151,7 +151,7 @@ def scalar_of(tensor: Any) -> float | None:
 
 
 def cells_of(tensor: Any) -> Floats | None:
-    """Return a tensor's numbers in its shape, None where it holds none or another number than its shape asks for."""
+    """Return a tensor's numbers in its shape, or None where it has none or their count does not match the shape."""
     shape = [dimension.size for dimension in tensor.tensor_shape.dim]
     if any(size < 0 for size in shape) or (count := int(np.prod(shape, dtype=object)) if shape else 1) > _MAX_CELLS:
         return None

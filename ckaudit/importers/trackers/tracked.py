@@ -1,4 +1,4 @@
-"""Runs made of a tracker's store: its series under catalogue names, statistics of layers, and settings in the manifest."""
+"""Runs from a tracker's store: series by catalogue name, statistics of layers, and settings in the manifest."""
 
 import re
 from collections import Counter
@@ -44,12 +44,12 @@ class TrackedRun(Struct):
     Attributes:
         name: Its name among several.
         series: Points by the store's own names.
-        notes: What was done to read it.
-        layers: Histograms that were taken already.
-        starts: For each restart its time and the first step that is logged anew.
-        usual: The writer's own names by catalogue name; they come before common ones.
-        aside: Names that mean something else with this writer, and are left out.
-        manifest: What the store knows of the run as a whole.
+        notes: How it was read.
+        layers: Histograms that were already collected.
+        starts: For each restart, its time and the first step that is logged again.
+        usual: The writer's own names by catalogue name; they take precedence over common names.
+        aside: Names that have another meaning with this writer, and are left out.
+        manifest: The store's facts about the whole run.
     """
 
     name: str
@@ -63,17 +63,17 @@ class TrackedRun(Struct):
 
 
 def runs_of(runs: Sequence[TrackedRun], columns: Mapping[str, str], shown: str, source: str) -> list[Imported]:
-    """Return the runs that hold a known series or layer; a note names the other ones.
+    """Return the runs that hold a known series or layer; a note names the others.
 
     Args:
-        runs: Every run of the source.
+        runs: All runs of the source.
         columns: The store's own names that the user mapped, by catalogue name.
         shown: The source's name in messages.
         source: The format.
 
     Raises:
-        UnreadableError: Where no run holds a series whose name is known.
-        UsageError: Where `columns` names what is not there, or the step or time, which every point has.
+        UnreadableError: Where no run holds a series with a known name.
+        UsageError: Where `columns` names something that does not exist, or the step or time, which every point has.
     """
     names = list(dict.fromkeys(name for tracked in runs for name in tracked.series))
     mapped = {name: names[position] for name, position in resolve_columns(columns, names).items()}
@@ -91,7 +91,7 @@ def runs_of(runs: Sequence[TrackedRun], columns: Mapping[str, str], shown: str, 
 
 
 def number_equal_names(runs: Sequence[TrackedRun]) -> None:
-    """Give runs of one name a number; a single run needs none."""
+    """Add a number to each run whose name is not unique."""
     counts = Counter(run.name for run in runs)
     seen: Counter[str] = Counter()
     for run in runs:
@@ -110,7 +110,7 @@ def _nothing(names: Sequence[str], shown: str, source: str) -> UnreadableError:
 
 
 def _imported(tracked: TrackedRun, mapped: Mapping[str, str], source: str) -> Imported | None:
-    """Return a run, None where it holds no known series and no layer."""
+    """Return a run, or None where it holds neither a known series nor a layer."""
     summed = _add_sums(tracked)
     chosen, notes_on_names = _chosen(tracked, mapped)
     curves, notes_on_steps = _with_steps([(name, tracked.series[foreign]) for name, foreign in chosen.items()])
@@ -137,7 +137,7 @@ def _imported(tracked: TrackedRun, mapped: Mapping[str, str], source: str) -> Im
 
 
 def _manifest(tracked: TrackedRun, chosen: Iterable[str], source: str) -> Manifest:
-    """Return the manifest of the store, with the kind of loss, slices and tensors."""
+    """Return the store's manifest, with the kind of loss, slices and tensors added."""
     manifest = tracked.manifest
     manifest.source = source
     if kind := loss_kind_of_names(tracked.series):
@@ -152,7 +152,7 @@ def _manifest(tracked: TrackedRun, chosen: Iterable[str], source: str) -> Manife
 
 
 def _add_sums(tracked: TrackedRun) -> list[str]:
-    """Add the sums of the parts of a detector's loss, as YOLO logs them beside its scores, and return notes on them."""
+    """Add sums of loss parts as the loss, for adversarial losses and detectors such as YOLO, and return notes on them."""
     names = list(tracked.series)
     if (adversaries := adversarial_pair(names)) and "train_loss_raw" not in recognise_columns(names):
         return _add_adversaries(tracked, names[adversaries.generator], names[adversaries.discriminator])
@@ -173,7 +173,7 @@ def _add_sums(tracked: TrackedRun) -> list[str]:
 
 
 def _add_adversaries(tracked: TrackedRun, generator: str, discriminator: str) -> list[str]:
-    """Add the sum of two losses that play adversaries each other, at the steps of both, as the training loss."""
+    """Add the sum of two adversarial losses, at the steps of both, as the training loss."""
     first, second = tracked.series[generator], tracked.series[discriminator]
     _, first_rows, second_rows = np.intersect1d(first.steps, second.steps, return_indices=True)
     if not len(first_rows) or "train_loss_raw" in tracked.usual:
@@ -186,7 +186,7 @@ def _add_adversaries(tracked: TrackedRun, generator: str, discriminator: str) ->
 
 
 def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the series of each catalogue name, and notes on others that could have been meant."""
+    """Return the series for each catalogue name, and notes on other candidates."""
     decided = {name: foreign for name, foreign in tracked.usual.items() if foreign in tracked.series}
     decided = {name: foreign for name, foreign in decided.items() if foreign not in mapped.values()}
     decided |= {name: foreign for name, foreign in mapped.items() if foreign in tracked.series}
@@ -207,7 +207,7 @@ def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, s
 
 
 def _with_steps(curves: Iterable[tuple[str, LoggedSeries]]) -> tuple[list[tuple[str, LoggedSeries]], list[str]]:
-    """Return the curves, those without steps numbered from 1, and notes on steps."""
+    """Return the curves, with those without steps numbered from 1, and notes on steps."""
     counted, without_steps, negative = [], [], 0
     for name, series in curves:
         negative += int((series.steps < 0).sum())
@@ -225,13 +225,13 @@ def _with_steps(curves: Iterable[tuple[str, LoggedSeries]]) -> tuple[list[tuple[
 
 
 def _take_layer(tracked: TrackedRun, name: str) -> bool:
-    """Take a series if it is a statistic of a layer; tell whether it was taken."""
+    """Add a series to the layers if it is a statistic of a layer; return whether it was added."""
     series = tracked.series[name]
     return bool(len(series.steps)) and tracked.layers.take_series(name, series.steps, series.values)
 
 
 def write_config(manifest: Manifest, config: Mapping[str, Any]) -> None:
-    """Write the configuration of a run to its manifest, and the facts of the run that its settings hold."""
+    """Write the configuration of a run, and the facts in its settings, to its manifest."""
     settings = json_settings(config)
     if not settings:
         return
@@ -253,13 +253,13 @@ def write_config(manifest: Manifest, config: Mapping[str, Any]) -> None:
 
 
 def json_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings that can be written: texts cut, nothing too deep, the first thousand."""
+    """Return settings in a form that can be written: texts truncated, depth limited, the first thousand."""
     first = list(config.items())[:MAX_SETTINGS]
     return {writable(str(name)): _setting(value, MAX_DEPTH) for name, value in first}
 
 
 def _setting(value: Any, depth: int) -> Any:
-    """Return a value as JSON can hold it; "..." stands for what lies too deep."""
+    """Return a value in a form that JSON can hold; "..." replaces values that are nested too deeply."""
     if isinstance(value, Mapping | list | tuple) and not depth:
         return "..."
     if isinstance(value, Mapping):
@@ -274,9 +274,9 @@ def _setting(value: Any, depth: int) -> Any:
 
 
 def plain_settings(file: Source | None) -> dict[str, float | str]:
-    """Return the settings that stand plainly on the lines of a YAML file, which needs no library: `NAME: WORD OR NUMBER`.
+    """Return the settings on plain lines of a YAML file, `NAME: WORD OR NUMBER`, without a YAML library.
 
-    Numbers are numbers; lists and what lies deeper are left out.
+    Numbers are converted; lists and nested values are left out.
     """
     if file is None or file.is_folder:
         return {}

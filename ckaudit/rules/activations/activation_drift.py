@@ -103,12 +103,12 @@ def activation_drift(
 
 
 def _single_layers(gradient: Series | None) -> set[str]:
-    """Return the modules with a weight of their own: layers of a plain stack, whose outputs are added to no stream."""
+    """Return the modules with a weight of their own: layers of a plain stack without a residual stream."""
     return {name.removesuffix(".weight") for name in gradient.labels} if gradient is not None else set()
 
 
 class _Runaway(NamedTuple):
-    """First and last step of outputs that grow; their end level over that of the middle third, and over any module's largest."""
+    """First and last step of growing outputs; ratios of their end level to the middle third's and to any module's largest."""
 
     first: int
     last: int

@@ -44,5 +44,5 @@ def dropout_rate_high(facts: Manifest, *, max_rate: float = 0.5, max_rate_before
 
 
 def _is_before_head(module: str | None) -> bool:
-    """Tell whether a module stands outside the stack of layers, with the classifier or at the top of the model."""
+    """Tell whether a module lies outside the stack of layers, with the classifier or at the top of the model."""
     return module is not None and module.partition(".")[0] in ("classifier", "head", "fc", "score", module)

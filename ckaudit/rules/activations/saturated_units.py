@@ -15,7 +15,7 @@ from ckaudit.run.spans import spans
 _FUNCTION = re.compile(r"(^|[._])(act\w*|\w*sigmoid\w*|\w*tanh\w*|gates?)$", re.IGNORECASE)
 
 MAX_ZEROS = 0.1
-"""Share of exact zeros that a sigmoid may reach by underflow; spikes, masks and choices put out a half and more."""
+"""Maximum share of exact zeros that underflow gives a sigmoid; spikes, masks and selections give half and more."""
 
 
 @rule(

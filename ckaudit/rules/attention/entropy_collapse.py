@@ -16,7 +16,7 @@ from ckaudit.run.series import Floats, Mask, Series, at, single
 from ckaudit.run.spans import spans
 
 TWO_KEYS = math.log(2)
-"""Entropy of a head that weighs two keys alike, in nats: a head below it is dead (F10)."""
+"""Entropy in nats of a head that weighs two keys equally: a head below it is dead (F10)."""
 
 
 @rule(

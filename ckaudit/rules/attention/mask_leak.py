@@ -95,7 +95,7 @@ def _of_whole_maps(
 
 
 def _of_sampled_maps(sampled: Series, facts: Manifest | None, next_tokens: bool | None, max_mass: float) -> Iterator[Hit | Skip]:
-    """Judge the layers that run.json says are causal; note once, at the head that does it longest, that others look ahead."""
+    """Judge the layers that run.json calls causal; yield one note for the others, at the head that looks ahead longest."""
     prefixes = prefix_heads(sampled, facts)
     mass = may_be_causal(sampled, facts, next_token=next_tokens is True).only(lambda head: head not in prefixes)
     ahead = (mass.values > max_mass) & mass.finite

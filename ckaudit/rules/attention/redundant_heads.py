@@ -13,7 +13,7 @@ from ckaudit.run.series import Mask, Series, at, single
 from ckaudit.run.spans import spans
 
 FEW_CHECKPOINTS = 6
-"""A run of fewer checkpoints has few."""
+"""In a run with fewer checkpoints, two copies in a row are enough."""
 
 
 @rule("ATTN004", severity="sev2", needs=[head_similarity, attention_evenness], wants=[attn_entropy], unit="1")

@@ -16,7 +16,7 @@ from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
 MIN_TRACE = 1e-3
-"""Least distance from 1 that the normalized entropy of some head reaches in hundreds of updates."""
+"""Minimum distance from 1 that the normalized entropy of some head reaches in hundreds of updates."""
 
 
 @rule(

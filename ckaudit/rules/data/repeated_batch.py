@@ -67,7 +67,7 @@ def repeated_batch(
     if duplicates is not None:
         yield from _within(duplicates, max_duplicate_share)
     if distance is None:
-        if not is_written_by_ckaudit(facts):  # in a record of our own, no repeat means that there was none
+        if not is_written_by_ckaudit(facts):  # in a record by ckaudit, no repeat means that there was none
             yield Skip("not_recorded", "needs batch")
         return
     again = np.zeros(len(loss.steps), bool)
@@ -138,7 +138,7 @@ def _within(duplicates: Series, max_share: float, *, min_checkpoints: int = 2) -
 
 
 def _from_the_beginning(distance: Series, facts: Manifest | None, near: int, min_points: int) -> Iterator[Hit]:
-    """Yield where a session repeats the batches of the run from its first on."""
+    """Yield a hit for each session that repeats the batches of the run from its first step on."""
     sessions = facts.sessions if facts is not None and facts.sessions is not UNSET else []
     for seam in [
         session.resumed_from for session in sessions if session.resumed_from is not UNSET and session.resumed_from > near

@@ -13,7 +13,7 @@ from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 TRAINERS = ("huggingface", "lightning")
-"""Trainers whose callbacks take the rows of an evaluation for held-out ones, though nobody has declared them so."""
+"""Trainers whose callbacks treat evaluation rows as held out, although nobody declared them so."""
 
 
 @rule(
@@ -61,7 +61,7 @@ def split_overlap(
     if overlap is not None:
         yield from _of_documents(overlap, sev2_percent, sev1_percent)
     if rows is not None:
-        # One hit: ever more rows are met, and the first steps say little of how many there will be.
+        # One hit: more and more rows are found, and the first steps say little about their final number.
         is_declared = facts is None or facts.trainer not in TRAINERS
         for span in spans(rows, rows.values > sev2_percent):
             worst = float(rows.values[span.rows, span.column].max())

@@ -60,7 +60,7 @@ def target_equals_input(
 
 
 def _copies(equal: Series | None, match: Series | None, severity: Severity, message: str, limit: float) -> Iterator[Hit]:
-    """Yield where targets are the tokens read at their own place, unless they are also those read at the next one."""
+    """Yield where targets equal the input tokens at their own position, unless they also equal those at the next one."""
     if equal is None:
         return
     shifted = np.zeros(equal.values.shape) if match is None else np.nan_to_num(at(match, equal.steps).values[:, :1])

@@ -15,7 +15,7 @@ from ckaudit.run.series import Series
 from ckaudit.run.spans import spans
 
 BEYOND_CHANCE = 0.3
-"""More targets than that are never the next token by chance: the commonest tokens of a text make a tenth to a fifth of it."""
+"""Share of next-token targets that chance never reaches: the commonest tokens make up a tenth to a fifth of a text."""
 
 MIN_MATCH = 0.95
 """Share of targets that are the next token of a language model: exactly 1, but for padding that a writer counts."""

@@ -12,7 +12,7 @@ from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import spans
 
 MIN_EARLIER_DISTANCES = 2
-"""Earlier distances that must be known for one to be called another kind beside them."""
+"""Minimum number of earlier distances for a new distance to be judged as one of another kind."""
 
 
 @rule("DATA004", severity="sev2", needs=[token_kl_drift], wants=[val_loss, slice_val_loss], unit="nats")

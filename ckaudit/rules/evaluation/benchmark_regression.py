@@ -14,7 +14,7 @@ from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span, spans
 
 MIN_TREND_POINTS = 12
-"""With fewer values, their trend makes up most of their steps: noise is then taken from differences of steps instead."""
+"""With fewer values, their trend dominates the steps between them: noise is then taken from differences of steps instead."""
 
 
 @rule("EVAL002", severity="sev2", needs=[microbench_score], unit="score")
@@ -79,7 +79,7 @@ def benchmark_regression(
 
 
 def _is_of_single_samples(values: Floats, *, min_flips: int = 4) -> bool:
-    """Tell whether a score is none or all each time, and goes to and fro: it was measured on single samples.
+    """Tell whether a score is always none or all and changes often: it was measured on single samples.
 
     >>> _is_of_single_samples(np.array([0, 1, 0, 0, 1, 0.0])), _is_of_single_samples(np.array([0, 0.9, 0.8, 0, 0.9, 0]))
     (True, False)
@@ -88,7 +88,7 @@ def _is_of_single_samples(values: Floats, *, min_flips: int = 4) -> bool:
 
 
 def _is_made_good(score: Series, span: Span, best: float, share: float) -> bool:
-    """Tell whether a later score has won back a share of what was lost to the worst of a fall."""
+    """Tell whether a later score regains a share of what a fall had lost at its worst."""
     worst = float(score.values[span.rows, span.column].min())
     later = score.values[score.steps > span.last, span.column]
     return bool((later >= best - (1 - share) * (best - worst)).any())  # NaN is no score

@@ -58,7 +58,7 @@ def evaluation_artifact_changed(
 def _stepped(
     val: Series | None, train: Series | None, alone: float, min_step: float, before: int, after: int
 ) -> Iterator[Hit | Skip]:
-    """Yield the single step by which the held-out loss moved away from the training loss, to go on beside it."""
+    """Yield the single step at which the held-out loss moved away from the training loss and then stayed parallel to it."""
     if val is None or train is None:
         yield Skip("not_recorded", "needs eval_artifact_hash, or val_loss and train_loss_raw")
         return

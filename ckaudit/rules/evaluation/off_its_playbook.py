@@ -28,7 +28,7 @@ from ckaudit.run.run_facts import is_reinforcement_learning
 from ckaudit.run.series import Floats, Series, Steps, at, has_precedent
 
 MIN_SHARE_OF_WAY = 0.2
-"""Share of the way from one level to the other from which on a point holds the other level: a slow rise has points in between."""
+"""A point holds the other level from this share of the way between both levels on; a slow rise has points in between."""
 
 
 @rule("PLAY001", severity="sev2", needs=[playbook_numbers], wants=[train_loss_raw, learning_rate, FACTS], unit="1")
@@ -128,7 +128,7 @@ def _turn(values: Floats, shape: BadShape, few: float) -> Turn | None:
 def _is_held(values: Floats, turn: Turn, kind: str) -> bool:
     """Tell whether enough points hold both levels of a turn, or a peak stands out of the noise on a log scale.
 
-    A single first or last point, as a batch cut short or a save without its optimizer, is no level.
+    A single first or last point, such as a truncated batch or a checkpoint without its optimizer, is not a level.
     """
     has_many = len(values) >= ENOUGH_FOR_NOISE
     if kind in _LEVELS:

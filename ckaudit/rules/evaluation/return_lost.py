@@ -57,7 +57,7 @@ def return_lost(
 
 
 def _lost(values: Floats, max_kept: float, min_deviations: float) -> tuple[float, float, float, int] | None:
-    """Return the medians of the first, the best and the last tenth, and the row where the fall begins; None: nothing is lost."""
+    """Return the medians of the first, the best and the last tenth, and the first row of the fall; None: nothing is lost."""
     tenths = np.array_split(np.arange(len(values)), 10)
     middle = np.array([median(values[rows]) for rows in tenths])
     error = difference_noise(values) / float(np.sqrt(len(tenths[0])))

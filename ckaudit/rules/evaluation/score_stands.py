@@ -25,9 +25,9 @@ NUMBERED = re.compile(r"(.*[a-z]_?)\d{1,3}", re.IGNORECASE)
 RANDOM_ORDER = 0.5
 NO_SCORE = "no score is named as an accuracy, an order, a share of variance that is explained, a return or a rate of success"
 SAME_RETURN = 0.02
-"""Share of a return within which two are of the same outcome: the cost of single moves makes the rest."""
+"""Two returns within this share of each other have the same outcome; the cost of single moves makes the difference."""
 COLLAPSED_SHARE = 0.95
-"""Share of the episodes of a collapsed policy that end alike: a few end otherwise by chance."""
+"""Minimum share of the episodes of a collapsed policy that end alike: a few end otherwise by chance."""
 OF_A_GUESS = {EXPLAINED_VARIANCE: "a constant guess is as good", RANKING: "a random order is as good"}
 """Scores whose value for a guess is known by definition."""
 
@@ -141,7 +141,7 @@ def _named(score: Series, kind: re.Pattern[str]) -> Iterator[tuple[str, Steps, F
 
 
 def _of_constant_returns(score: Series, min_returns: int) -> Iterator[Hit]:
-    """Yield the returns of episodes that never differ, or have come to the worst that there was and stay there."""
+    """Yield episode returns that never differ, or that fell to their worst value and stay there."""
     for name, steps, values in _named(score, EPISODE_RETURN):
         if len(values) < min_returns:
             continue

@@ -19,7 +19,7 @@ LIMITS = {
     "pii_hit_rate": 10.0,
     "memorization_rate": 10.0,
 }
-"""Percent from which each rate is ill, as the rules on it have it."""
+"""Percent from which each rate is ill, as in the rules on it."""
 
 GRAVE_RATES = ("overflow_rate", "moe_drop_rate")
 """Rates whose illness is sev1 or graver."""

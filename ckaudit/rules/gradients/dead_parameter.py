@@ -16,7 +16,7 @@ from ckaudit.run.spikes import sustained_growth
 from ckaudit.run.tensors import table_of
 
 EXPERT_POINTS = 10
-"""Checkpoints for which an expert of a mixture may get no token: healthy experts of the lab get none for up to five."""
+"""Number of checkpoints for which an expert may get no token: healthy experts of the lab get none for up to five."""
 
 
 @rule(
@@ -81,7 +81,7 @@ def dead_parameter(
 def _of_tensors(
     norm: Series, facts: Manifest | None, types: Series | None, alive: float, dead: float, min_points: int
 ) -> Iterator[Hit | Skip]:
-    """Yield the trainable tensors whose gradient is zero, or next to it."""
+    """Yield the trainable tensors whose gradient is zero or almost zero."""
     tensors = table_of(facts)
     by_nature = cancelled(norm, tensors, types)
     unknown = unexplained_zero_gradients(norm, tensors)
@@ -116,7 +116,7 @@ def _of_tensors(
 
 
 def _of_whole(whole: Series, loss: Series | None, dead: float, min_points: int, min_fall: float) -> Iterator[Hit]:
-    """Yield a global norm that is zero, or has fallen to hardly anything, while something is left to learn."""
+    """Yield a global norm that is zero, or has fallen to almost zero, while something is left to learn."""
     none = (whole.values < dead) & ~is_solved(loss, whole.steps)
     dead_spans = list(spans(whole, none, min_points=min_points))
     for span in dead_spans:

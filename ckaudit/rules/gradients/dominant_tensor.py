@@ -20,7 +20,7 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import table_of
 
 LARGE_RATIO, SHOCK_RATIO = 10.0, 100.0
-"""Gradient over the tensor's own weights that is far out, and that is far out at a single checkpoint (F16: usual up to 0.1)."""
+"""Ratios of gradient to weights that are far too high, at several checkpoints and at a single one (F16: usually up to 0.1)."""
 
 MAX_EARLIER_SHARE, MIN_EARLIER_CHECKPOINTS = 0.1, 5
 """Largest earlier share, at so many checkpoints, of a tensor that newly dominates: healthy tensors begin at 0.28 (lab)."""

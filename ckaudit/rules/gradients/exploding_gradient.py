@@ -21,10 +21,10 @@ from ckaudit.run.spikes import SustainedGrowth, sustained_growth
 from ckaudit.wording import plural
 
 WINDOW = 50
-"""Points whose median is the usual norm, as for the flags of spikes (F15)."""
+"""Number of points whose median is the usual norm, as for the flags of spikes (F15)."""
 
 MIN_HISTORY = 10
-"""Fewest earlier points whose median is a usual size."""
+"""Minimum number of earlier points whose median is a usual size."""
 
 MEDIAN_WINDOW, NOISE_DEVIATIONS = 3, 3.0
 """Losses in a running median, and deviations of the noise of such medians within which it is no higher than before."""
@@ -280,7 +280,7 @@ def _falls_all_the_way(loss: Series | None, first: int, last: int, felt: float, 
 
 
 def _is_at_best(loss: Series | None, first: int, last: int, felt: float, *, typical: bool = False) -> bool:
-    """Tell whether the loss between two steps, or its median there, is as good as the best so far; false of none."""
+    """Tell whether the loss between two steps, or its median there, is as good as the best so far; false without a loss."""
     if loss is None:
         return False
     within = loss.finite[:, 0] & (loss.steps >= first) & (loss.steps <= last)

@@ -74,7 +74,7 @@ def gradient_noise_too_high(
 
 
 def typical_jump(loss: Series, *, min_points: int = 10) -> float | None:
-    """Return the median change of the loss from point to point in the second half, over its median there; None of too few."""
+    """Return the median change of the loss between points in the second half, over its median there; None with too few points."""
     values = loss.values[loss.finite]
     late = values[len(values) // 2 :]
     if len(late) < min_points or median(late) <= 0:

@@ -15,7 +15,7 @@ from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import BRANCHES, TensorTable, table_of
 
 MIN_LIKE_BLOCKS = 3
-"""Fewest blocks of one build: their median is that of healthy blocks where a single one is ill."""
+"""Minimum number of blocks of one build: their median is that of healthy blocks where a single one is ill."""
 
 SMALL_GAIN = 0.1
 """Gains of residual branches begin at 1e-6 to 0.1 (Touvron et al. 2021, table 1), those of normalizations at 1."""
@@ -101,7 +101,7 @@ def _other_over_own(branches: Series, blocks: list[str]) -> Series:
 
 
 def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, blocks: list[str]) -> Series:
-    """Return the median share of the same matrix in its block's gradient, in blocks of one build, over its own: shape (T, N)."""
+    """Return a matrix's median share of its block's gradient in blocks of one build, over its own share: shape (T, N)."""
     alike = alike_blocks(blocks, table, norm, rms)
     whole = norm.grouped([table.block(name) for name in norm.labels], root_sum_square)
     # Queries and keys wait for each other in each block, so only an MLP's matrices can be compared.

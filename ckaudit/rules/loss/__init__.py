@@ -1,1 +1,1 @@
-"""Rules on losses: training, validation, and what stands between them."""
+"""Rules on losses: training, validation, and the gap between them."""

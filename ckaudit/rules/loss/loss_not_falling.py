@@ -330,7 +330,7 @@ def may_plateau(steps: Steps, facts: Manifest | None, moved: Series | None) -> b
 
 
 def _why_it_may_rest(steps: Steps, facts: Manifest | None, moved: Series | None) -> str:
-    """Return why a loss that fell and rests may be healthy: nobody knows that it is of tokens, or its log is young."""
+    """Return why a loss that fell and rests may be healthy: it is not known to be of tokens, or its log is young."""
     if loss_kind_of(facts) != "nats_per_token":
         return MAY_BE_ITS_FLOOR
     return EARLY_PLATEAU if moved is None and steps[-1] < PLATEAU_STEPS else ""

@@ -269,7 +269,7 @@ def _learns_something_else(steps: Steps, values: Floats, rise: Rise, val: Series
 
 
 def _held_out_has_risen(steps: Steps, rise: Rise, val: Series | None) -> bool:
-    """Tell whether no evaluation since the rise is as good as the best one before: nobody makes held-out rows harder."""
+    """Tell whether no evaluation since the rise is as good as the best one before: held-out rows do not become harder."""
     if val is None:
         return False
     known, since = val.finite_in(0), val.steps >= steps[rise.onset]

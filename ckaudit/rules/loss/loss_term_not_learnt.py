@@ -16,7 +16,7 @@ MAX_RANGE, MIN_RANGE_OF_ALL = 1e-3, 0.03
 """Shares of their levels: a term that moves by less does not move, while the sum of all moves by more from batch to batch."""
 
 FREE_BITS = ("kl",)
-"""Terms that may stand still on purpose, at a bound below which nothing is asked of them."""
+"""Terms that may stand still on purpose, at a bound below which they are not minimized."""
 
 
 @rule("LOSS011", severity="sev2", needs=[], wants=[loss_term_explained_share, FACTS, loss_part, train_loss_raw], unit="1")

@@ -24,7 +24,7 @@ MAX_PASSED_SHARE = 0.1
 """A leap over no more than this share of all evaluations is a note where the loss ends lower than before it."""
 
 LOSSES_OF_A_LEVEL = 3
-"""Losses whose median is the level that a model began with, or had come to."""
+"""Number of losses whose median is the level that a model began with, or reached."""
 
 
 @rule(

@@ -80,7 +80,7 @@ def hidden_nonfinite(
 
 
 def _newly_broken(weights: Series | None) -> set[int]:
-    """Return the checkpoints at which some weights are not finite while all were at the checkpoint before, if there is one."""
+    """Return the checkpoints at which some weights are not finite and all were finite at the previous checkpoint, if any."""
     if weights is None or not len(weights.steps):
         return set()
     broken = np.asarray((weights.nonfinite | (np.nan_to_num(weights.values) > 0)).any(axis=1))

@@ -13,10 +13,10 @@ from ckaudit.run.series import Floats, Mask, Series, at, empty
 from ckaudit.run.spans import spans
 
 WINDOW = 100
-"""Points over which a rate is taken, as in the metric."""
+"""Number of points over which a rate is taken, as in the metric."""
 
 MIN_WINDOW = 10
-"""Fewest points of a log without a scaler that make a rate."""
+"""Minimum number of points for a rate in a log without a scaler."""
 
 LOW_SCALE = 1024
 """A scale up to here is low: networks needed 8 to 32,768 (Micikevicius et al. 2018), and searches begin at 65,536 and above."""
@@ -169,7 +169,7 @@ def _is_more(rate: Series, source: Series, hits: Floats) -> Mask:
 
 
 def _left_out(norm: Series | None, loss: Series | None) -> Series | None:
-    """Return the share of the last gradients that were never applied, in percent; None where none was, or it is not known."""
+    """Return the share of the last gradients that were never applied, in percent; None where all were, or this is unknown."""
     if norm is None or loss is None:
         return None
     beside = at(loss, norm.steps)

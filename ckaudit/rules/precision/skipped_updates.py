@@ -70,7 +70,7 @@ def skipped_updates(
     tried = (steps - steps[starts]) * usual
     with np.errstate(all="ignore"):
         share = np.where(tried >= window / 2, 1.0 - (counts - counts[starts]) / tried, 0.0)
-    share = np.where(counts < counts[starts], 0.0, share)  # the count began anew
+    share = np.where(counts < counts[starts], 0.0, share)  # the count restarted
     series = single("updates", "1", steps, share)
     settled = np.arange(len(steps)) >= min(int((steps <= warmup).sum()), len(steps) // 3)
     is_high = (share > np.where(settled, max_skipped_share, 0.95)) & (tried >= window / 2)

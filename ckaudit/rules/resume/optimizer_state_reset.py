@@ -77,7 +77,7 @@ def optimizer_state_reset(
 
 
 def _empty(facts: Manifest) -> Iterator[Hit]:
-    """Yield the resumes at which the recorder saw that the optimizer held nothing."""
+    """Yield the resumes at which the recorder found the optimizer's state empty."""
     for seam in [int(session.resumed_from or 0) for session in later_sessions(facts) if session.optimizer_restored is False]:
         yield Hit.at(
             [seam + 1],

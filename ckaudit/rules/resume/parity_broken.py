@@ -73,7 +73,7 @@ def parity_broken(
 
 
 def coarsest_type(types: Series | None) -> str:
-    """Return the coarsest element type that a run computes in, float32 where nobody says."""
+    """Return the coarsest element type that a run computes in, float32 where none is recorded."""
     seen = {_TYPES.get(int(number), "") for number in (np.unique(types.values[types.finite]) if types is not None else ())}
     return next((name for name in _COARSEST if name in seen), "float32")
 
@@ -94,7 +94,7 @@ def loss_limits(loss: Series, level: Series | None, types: Series | None, limit:
 
 
 def _apart(series: Series, limits: Floats, factor: float, message: str, gravest: Severity) -> Iterator[Hit]:
-    """Yield the steps at which a difference is over its limit, the worst of which gives the gravity; nothing where none is."""
+    """Yield the steps at which a difference is over its limit; the worst one sets the severity."""
     values = np.where(series.finite[:, 0], np.abs(series.values[:, 0]), 0.0) if series.labels else np.zeros(0)
     over = np.flatnonzero(values > limits)
     if not len(over):

@@ -76,7 +76,7 @@ def _changed(size: Series, session: Session, table: TensorTable, same: float, dr
 
 
 def _usual(values: Floats, steps: Steps, until: int) -> float:
-    """Return how far a norm goes from the last checkpoint to a step at the pace of the last two; infinite where it is unknown."""
+    """Return the change of a norm from the last checkpoint to a step at the pace of the last two; infinite where unknown."""
     age = until - int(steps[-1])
     if age == 0:
         return 0.0

@@ -18,7 +18,7 @@ from ckaudit.run.series import Floats, Mask, Series, Steps
 QUANTILES = 2000
 MIN_LINES = 3
 A_STEP = 0.5
-"""Seconds from which a step belongs to a training that is paid for; shorter steps vary with whatever else the machine does."""
+"""Step time in seconds from which a training is expensive; shorter steps vary with other load on the machine."""
 
 TIME_SLICE = 0.01
 """Seconds for which a scheduler lets another process run (Linux: 1 to 10 ms): a step that is longer by less says nothing."""
@@ -69,7 +69,7 @@ def step_time_jump(
     - One slow device in a large job costs no more than that (BLOOM's took 105 s for a step, and 111 s with one).
     """
     if val is not None and np.isin(time.steps, val.steps).all():
-        min_lost_seconds = np.inf  # nobody knows how much of each time was an evaluation's
+        min_lost_seconds = np.inf  # it is unknown how much of each time was an evaluation's
     time = _without_evaluations(time, val)
     steps, values = windows(time, window)
     if len(steps) < lasting_windows + 3:
@@ -136,7 +136,7 @@ def _slower(steps: Steps, values: Floats, middle: Floats, base: Floats, start: i
 
 
 def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -> Hit | None:
-    """Return the hit of a short log whose steps become slower for good, None where as many tokens per second go through."""
+    """Return the hit of a short log whose steps become slower for good; None where tokens per second stay the same."""
     rows = np.flatnonzero(time.finite[:, 0])
     values = time.values[rows, 0]
     third = len(values) // 3
@@ -167,7 +167,7 @@ def _ends_slower(time: Series, speed: Series | None, mild: float, lost: float) -
 
 
 def _goes_on(speed: Series) -> bool:
-    """Tell whether as many tokens per second go through at the end as at the beginning."""
+    """Tell whether tokens per second are as high at the end as at the beginning."""
     values = speed.finite_points()[1]
     third = len(values) // 3
     return third > 0 and median(values[-third:]) > 0.8 * median(values[:third])

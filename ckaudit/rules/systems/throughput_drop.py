@@ -24,7 +24,7 @@ MAX_LOST_SHARE = 0.05
 """A fall that is over and has cost no more than this share of its session's work is not worth a search."""
 
 WINDOW = 20
-"""Points of a long series that are judged by their median."""
+"""Number of points of a long series that are judged by their median."""
 
 
 @rule("SYS006", severity="sev1", needs=[], wants=[mfu, tokens_per_sec, samples_per_sec, step_time, tokens_seen, FACTS], unit="1")
@@ -111,7 +111,7 @@ def _lost_share(hit: Hit, points: int) -> float:
 
 
 def _is_made_of_clock(speed: Series | None, time: Series | None, tokens: Series | None, drop: float) -> bool:
-    """Tell whether tokens per second say no more than the time of a step, because a step has as many tokens as ever."""
+    """Tell whether tokens per second say no more than the step time, because tokens per step are constant."""
     if time is None or tokens is not None or speed is None:
         return time is not None and tokens is not None
     per_step = (speed.values * at(time, speed.steps).values)[:, 0]

@@ -26,10 +26,10 @@ from ckaudit.run.spans import Span, spans
 from ckaudit.run.tensors import TensorTable, table_of
 
 ONE_UPDATE = 1e-5
-"""Share of a tensor's size below which a whole way is less than one ordinary update (the lower end of update_out_of_band)."""
+"""A total distance below this share of a tensor's size is less than one ordinary update (the lower end of update_out_of_band)."""
 
 OF_RATE = 0.1
-"""Adam moves weights of size one or less by one learning rate a step: a tenth of a rate is no way at all."""
+"""Adam moves weights of size one or less by one learning rate per step: a total distance of a tenth of a rate is negligible."""
 
 HALF_SPACING = 2.0**-24
 """Half of the distance from a float32 number to the next, over its size: a smaller update leaves it as it is."""
@@ -144,7 +144,7 @@ def barely_moving(
 
 
 def idle_experts(gradient: Series | None, tensors: TensorTable) -> set[str]:
-    """Return the tensors of experts that have no gradient at the end: no token was sent to them, which is the router's doing."""
+    """Return the tensors of experts without a gradient at the end: the router sent no token to them."""
     if gradient is None or not len(gradient.steps):
         return set()
     fed = {name for name, value in zip(gradient.labels, gradient.values[-1], strict=True) if value > 0}
@@ -217,7 +217,7 @@ def _of_zero_updates(
 def _unchanged(
     seen: Series | None, rate: Series | None, gradient: Series | None, loss: Series | None, slow: float, min_points: int
 ) -> Iterator[Hit]:
-    """Yield tensors of which nothing that checkpoints show has changed."""
+    """Yield tensors of which no recorded statistic changes between checkpoints."""
     if seen is None:
         return
     still = (seen.values == 0) & _judged(seen.steps, rate, 0)
@@ -254,7 +254,7 @@ def _of_ways(
     warmup: int,
     slow: float,
 ) -> Iterator[Hit]:
-    """Yield tensors whose way since the start is less than one update, or small beside that of the others, at the end."""
+    """Yield tensors whose final distance from the start is less than one update, or small beside that of the others."""
     late = _judged(way.steps, rate, 0)[:, 0] & (way.steps - way.steps[:1] >= warmup)
     rows = np.flatnonzero(way.finite.any(axis=1) & late)[-2:]
     if len(rows) < 2:
@@ -276,7 +276,7 @@ def _of_ways(
 
 
 def _is_faint(way: Series, gradient: Series | None, slow: float) -> Mask:
-    """Return where the gradient of a query or key is below a share of that of the value beside it, shape (C, P)."""
+    """Return where the gradient of a query or key is below a share of its value's gradient, shape (C, P)."""
     faint = np.zeros(way.values.shape, bool)
     if gradient is None:
         return faint
@@ -289,7 +289,7 @@ def _is_faint(way: Series, gradient: Series | None, slow: float) -> Mask:
 
 
 def _stayed(way: Series, column: int, rows: Steps, value: float, limit: float, message: str, gradient: Series | None) -> Hit:
-    """Return a tensor that has hardly come anywhere by the end."""
+    """Return the hit of a tensor that has hardly moved by the end."""
     name, first, last = way.labels[column], int(way.steps[rows[0]]), int(way.steps[rows[-1]])
     severity, _ = _reason_in_record(name, first, last, gradient)
     return Hit(
@@ -324,7 +324,7 @@ def _falls(loss: Series, steps: Steps) -> bool:
 
 
 def _falls_on(loss: Series | None, span: Span, *, min_share: float = 0.1) -> bool:
-    """Tell whether the loss falls over a span by a tenth of all that it fell before: then other weights are trained."""
+    """Tell whether the loss falls over a span by a tenth of its whole earlier fall: then other weights are trained."""
     known = loss.finite[:, 0] if loss is not None else np.zeros(0, bool)
     if loss is None or not known[loss.steps < span.first].any() or known[loss.steps >= span.first].sum() < 3:
         return False
@@ -333,7 +333,7 @@ def _falls_on(loss: Series | None, span: Span, *, min_share: float = 0.1) -> boo
 
 
 def _reason_in_record(name: str, first: int, last: int, gradient: Series | None) -> tuple[Severity, str]:
-    """Return how grave it is that what a record shows of a tensor does not change, and what to say of it."""
+    """Return severity and message for a tensor whose recorded statistics do not change."""
     message = "{where} does not change from one checkpoint to the next"
     if gradient is None or not gradient.recorded[(gradient.steps >= first) & (gradient.steps <= last)].any():
         return "sev2", message
@@ -355,7 +355,7 @@ def _reason_in_record(name: str, first: int, last: int, gradient: Series | None)
 
 
 def _reason(span: Span, gradient: Series | None) -> tuple[Severity, str]:
-    """Return how grave it is that a tensor is not updated, and what to say of it, by the gradient that it has."""
+    """Return severity and message for a tensor that is not updated, by its gradient."""
     if gradient is None:
         return "sev1", "{where} is not updated: its update is exactly zero"
     if span.label not in gradient.labels:
@@ -374,7 +374,7 @@ def _reason(span: Span, gradient: Series | None) -> tuple[Severity, str]:
 
 
 def _reason_without_gradient(span: Span, recorded: Mask, steps: Steps) -> tuple[Severity, str]:
-    """Return how grave it is that a tensor has no gradient while it stands still, and what to say, by when it has one."""
+    """Return severity and message for a tensor that stands still without a gradient, by when it has a gradient."""
     before, after = recorded[steps < span.first].any(), recorded[steps > span.last].any()
     if before and after:
         return "note", "{where} is not updated, and no gradient is made for it, as of a layer that is dropped at random"

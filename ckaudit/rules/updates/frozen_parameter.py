@@ -21,13 +21,13 @@ from ckaudit.run.tensors import TensorTable, table_of, whole_parts
 
 MEANT = ("fixed_table", "unused")
 NOT_THE_MODEL = re.compile(r"(?i)(^|[._])(teachers?|targets?|ema|momentum|ref|reference|frozen)([._]|\d|$)")
-"""Names of parts that another part learns from, and that are not to be trained."""
+"""Names of parts that are not trained, because another part learns from them."""
 DECLARED = ("frozen", "trainable")
 """Keys of the configuration in run.json: patterns of the names that are to stand still, and of those that are to train."""
 
 
 MIN_ELEMENTS = 64
-"""The largest of fewer elements says little of their distribution."""
+"""Minimum number of elements: the largest of fewer says little about their distribution."""
 
 
 @rule(

@@ -19,11 +19,11 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
 
 MIN_MOVEMENT_SHARE = 1e-3
-"""Least way of a block, over that of the part that came furthest: a fine-tuning's smallest rate is above a hundredth of its
-largest, and healthy blocks of 19 families come at least 0.036 as far."""
+"""Minimum distance that a block moves, relative to the part that moved furthest: a fine-tuning's smallest rate is above a
+hundredth of its largest, and healthy blocks of 19 families move at least 0.036 as far."""
 
 OWN_WAY = 0.01
-"""A block that has come this share of its own size is trained, however far a head that began at next to nothing has come."""
+"""A block that moved by this share of its own size is trained, however far a head with a near-zero start has moved."""
 
 OUTSIDE = ("embedding", "head", "norm")
 
@@ -114,7 +114,7 @@ def layer_not_contributing(
 
 
 def _where_it_has_a_gradient(way: Series, gradient: Series | None) -> Series:
-    """Return the way of each tensor at the checkpoints that hold its gradient; all of it where no gradients are recorded."""
+    """Return the distance of each tensor at the checkpoints with its gradient; at all of them where no gradients are recorded."""
     if gradient is None:
         return way
     trained = way.only(lambda name: name in gradient.labels)

@@ -18,7 +18,7 @@ MIN_TIMES_PLANNED, MIN_GROWTH = 2.0, 1.2
 """A warm-up never ends where at twice its planned length the rate still grows, and is a fifth higher than at its planned end."""
 
 POINTS_OF_A_SHAPE = 30
-"""With fewer points a slope cannot be told from stairs."""
+"""Minimum number of points: with fewer, a slope cannot be distinguished from stairs."""
 
 
 @rule(

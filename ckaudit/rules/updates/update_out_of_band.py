@@ -32,11 +32,11 @@ MIN_MEDIAN_RATIO = 2.5e-3
 """Least ratio of the median tensor while hardly anything is learnt: healthy runs that begin knowing nothing have 0.005 (lab)."""
 
 MIN_DISTANCE = 1e-3
-"""Least share of its size that the median tensor of a freshly drawn model has come when its plan is done. Of 424 healthy
-trainings of 60 steps and more, those by Adam and its kin come 0.0045 at least, and those by plain descent 0.0015."""
+"""Minimum share of its size that the median tensor of a freshly drawn model has moved when its plan is done. Of 424 healthy
+trainings of 60 steps and more, those by Adam and related optimizers move 0.0045 at least, those by plain descent 0.0015."""
 
 NO_DISTANCE = 1e-5
-"""Even a fine-tuning moves its weights by more than that: sixty updates of Adam at 1e-8 on weights of 0.05 come as far."""
+"""Even a fine-tuning moves its weights by more than that: sixty updates of Adam at 1e-8 on weights of 0.05 move as far."""
 
 MIN_EXPLAINED_SHARE = 0.5
 """A model that saves this share of a constant guess's loss has learnt, however large its updates are."""
@@ -152,7 +152,7 @@ def _of_matrices(
     limit: float,
     min_points: int,
 ) -> Iterator[Hit]:
-    """Yield where the median tensor's updates are too large for it, as a note where the model has learnt all the same."""
+    """Yield where the median tensor's updates are too large for it, as a note where the model has learnt nevertheless."""
     usual = _median(tensors)
     for span in spans(usual, (usual.values > limit) & (usual.steps > warmup)[:, None], min_points=min_points):
         hit = _too_large(span, usual, limit, "the median tensor; above {limit:.0e} it does not settle")
@@ -164,7 +164,7 @@ def _of_matrices(
 
 
 def _hardly_moving(middle: Series, at_rate: Mask, full: Mask, min_points: int) -> Iterator[Hit]:
-    """Yield where the median tensor hardly moves at full rate, unless its updates have come up by the last checkpoints."""
+    """Yield where the median tensor hardly moves at full rate, unless its updates have grown by the last checkpoints."""
     if not at_rate.any() or median(middle.values[at_rate, 0][-min_points:]) >= MIN_MEDIAN_RATIO:
         return
     is_small = (middle.values < MIN_MEDIAN_RATIO) & (middle.values > 0) & full[:, None]

@@ -67,7 +67,7 @@ def decay_outweighs_learning(
 
 
 def _taken_off(share: Series, middle: Floats, updates: Series | None) -> float:
-    """Return what all decay of a run takes off a weight of the median matrix, as the negative of its logarithm."""
+    """Return the total decay of a weight of the median matrix over a run, as a negative logarithm."""
     if updates is None:
         return np.inf
     sizes = row_medians(np.where(np.isfinite(share.values), cells_like(share, updates), np.nan))

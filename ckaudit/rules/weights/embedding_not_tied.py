@@ -11,7 +11,7 @@ from ckaudit.run.series import Series
 from ckaudit.run.tensors import table_of
 
 TIED = frozenset({"tie_word_embeddings", "tie_embeddings", "tied_embeddings", "tie_weights", "weight_tying", "share_embeddings"})
-"""Names by which a configuration says that the embedding of the tokens is the head as well."""
+"""Configuration keys that tie the token embedding to the head."""
 
 
 @rule("MODEL003", severity="sev2", needs=[weight_norm, FACTS], unit="tensors")

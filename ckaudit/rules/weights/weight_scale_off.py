@@ -17,10 +17,10 @@ from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import table_of
 
 MAX_INPUTS = 2.0**14
-"""Most matrices have no more inputs of one output: the width of Llama 3 405B. So the spread is 1/128 of the gain at least."""
+"""Maximum number of inputs per output in most matrices, the width of Llama 3 405B: the spread is 1/128 of the gain at least."""
 
 MIN_INPUTS = 4.0
-"""Least inputs of one output, toys left aside."""
+"""Minimum number of inputs per output, except in toy models."""
 
 MIN_SPREAD_SHARE = 0.9
 """Weights that were drawn about zero have a spread of this share of their size at least; a gain of one has hardly any spread."""
@@ -29,7 +29,7 @@ MIN_SHARE_BEYOND = 0.6
 """Share of the weights that must lie beyond a bound: half of them may be biases that began at zero."""
 
 MIN_MATRICES = 4
-"""Of fewer weights nothing can be said of most."""
+"""With fewer matrices nothing can be said about most of them."""
 
 LARGEST_GUESS = 12.5
 """Nats that a guess among the 262,144 tokens of the largest vocabularies costs."""

@@ -16,7 +16,7 @@ from ckaudit.run.spans import spans
 from ckaudit.run.tensors import TensorTable, table_of
 
 MIN_EXPLAINED_SHARE = 0.5
-"""Where a model saves this share of a constant guess's loss, its weights have grown to good use."""
+"""A model that saves this share of a constant guess's loss has useful weights, however large they have grown."""
 
 ABSURD_STD = 1000.0
 """Standard deviation that no tensor has, initial or trained: one checkpoint of it is enough."""

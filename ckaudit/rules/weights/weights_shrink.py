@@ -89,7 +89,7 @@ def weights_shrink(
 def _since_set(steps: Steps, values: Floats) -> tuple[Steps, Floats]:
     """Return steps and norms from the last checkpoint on at which the median tensor had lost 40 % in each update.
 
-    Weights are set once, and stay: a loss that goes on at that pace at the checkpoint before or after is not of that kind.
+    Weights are set at a single checkpoint: a decay that has this pace at the checkpoint before or after too is of another kind.
     """
     with np.errstate(all="ignore"):
         kept = row_medians(values[1:] / values[:-1]) ** (1 / np.diff(steps))
