@@ -182,7 +182,7 @@ def _add_adversaries(tracked: TrackedRun, generator: str, discriminator: str) ->
     summed = first.values[first_rows] + second.values[second_rows]
     tracked.series[name] = LoggedSeries(first.steps[first_rows], summed, first.times[first_rows], first.order[first_rows])
     tracked.usual = {**tracked.usual, "train_loss_raw": name}
-    return [f"{name} play adversaries each other and need not fall"]
+    return [f"{name} compete with each other and need not fall"]
 
 
 def _chosen(tracked: TrackedRun, mapped: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
