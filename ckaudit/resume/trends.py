@@ -112,7 +112,7 @@ def wrong_steps(checkpoints: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
             and named is not None
             and inside is not None
             and inside != named
-            and _says_step(examined)
+            and _name_contradicts_step(examined)
         ):
             message = f"is called step {named:,}, and says step {inside:,} inside"
             yield STEP_MISMATCH.at(
@@ -120,7 +120,7 @@ def wrong_steps(checkpoints: Sequence[ExaminedCheckpoint]) -> Iterator[Finding]:
             )
 
 
-def _says_step(examined: ExaminedCheckpoint, *, tolerance: int = 1) -> bool:
+def _name_contradicts_step(examined: ExaminedCheckpoint, *, tolerance: int = 1) -> bool:
     """Tell whether the step in the name contradicts the content; a difference of one is a count from 0."""
     named, inside = examined.checkpoint.step or 0, examined.entry.step or 0
     return STEP.search(Path(examined.checkpoint.name).name) is not None and abs(named - inside) > tolerance
