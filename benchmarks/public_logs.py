@@ -65,6 +65,11 @@ def rows(logs: Sequence[PublicLog], verdicts: Mapping[str, Verdict]) -> Iterator
         yield f"| {name} | {share(len(read), len(members))} | {' | '.join(sums)} |"
 
 
+def name_of_set(row: str) -> str:
+    """Return the first cell of a row of the table."""
+    return row.split("|")[1].strip()
+
+
 def main(words: Sequence[str] | None = None) -> None:
     """Judge all logs, print the table, and write it if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -83,11 +88,6 @@ def main(words: Sequence[str] | None = None) -> None:
         kept = [row for row in old.splitlines() if row.startswith("|") and row not in HEAD and name_of_set(row) not in names]
         lines = [BEGIN, "", *HEAD, *kept, *judged_rows, "", END]
         PAGE.write_text(before + "\n".join(lines) + after, encoding="utf-8")
-
-
-def name_of_set(row: str) -> str:
-    """Return the first cell of a row of the table."""
-    return row.split("|")[1].strip()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from ckaudit.questions.learning import STANDSTILL_RULES, against_floor
 from ckaudit.questions.question import SeriesAnswer, lenient_before, not_applicable, not_recorded, question, word_if_high
 from ckaudit.questions.values import MIN_SHOWN_RATIO, above_best, changes_of_data, largest, last_row, points
 from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
-from ckaudit.rules.loss.overfitting import is_grave_rise, overfitting
+from ckaudit.rules.loss.overfitting import is_severe_rise, overfitting
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.negligible_changes import is_negligible
@@ -93,7 +93,7 @@ def overfitted(
     since = len(values) - 1 - lowest
     is_wide = apart > wide * abs(end)
     rising = risen > max_rise and since >= evals
-    rose = rising and is_wide and is_grave_rise(risen, facts) and _rises(values, logged) and end > solved * float(values[0])
+    rose = rising and is_wide and is_severe_rise(risen, facts) and _rises(values, logged) and end > solved * float(values[0])
     word: Word = "bad" if rose else "watch" if rising or is_wide else "good"
     return SeriesAnswer(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})
 

@@ -308,7 +308,7 @@ def passing_rise(values: Floats, *, min_points: int = 3, min_share: float = 0.1)
     return PassingRise(first=first, last=last, peak=top, low=low, lost=float(excess[peak]) / gained)
 
 
-def spell_of(rows: Steps, place: int, *, max_gap: int = 3) -> Steps:
+def cluster_around(rows: Steps, place: int, *, max_gap: int = 3) -> Steps:
     """Return those of some rows that lie together with one of them, each at most so many rows from the next.
 
     Args:
@@ -316,7 +316,7 @@ def spell_of(rows: Steps, place: int, *, max_gap: int = 3) -> Steps:
         place: Index of the one.
         max_gap: Largest distance of two neighbours.
 
-    >>> spell_of(np.array([4, 5, 20, 22, 23, 40]), 3).tolist()
+    >>> cluster_around(np.array([4, 5, 20, 22, 23, 40]), 3).tolist()
     [20, 22, 23]
     """
     group = np.append(0, np.cumsum(np.diff(rows) > max_gap))

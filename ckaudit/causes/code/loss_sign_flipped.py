@@ -203,6 +203,7 @@ def _climbs(
     levels = [median(part) for part in np.array_split(losses, parts)]
     scatter = MAX_ERRORS * MEDIAN_STANDARD_ERROR_FACTOR * difference_noise(losses) / math.sqrt(len(losses) / parts)
     never_falls = all(later > earlier - scatter for earlier, later in pairwise(levels[1:]))
+    # Parts that stand still within their noise never fall either: the climb as a whole must stand out.
     climbs = never_falls and levels[-1] - levels[0] > parts * scatter / 2
     return climbs and _goes_on(losses, np.ones(len(losses)) if used is None else used, parts, pace)
 

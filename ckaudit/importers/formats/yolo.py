@@ -20,6 +20,8 @@ from ckaudit.importers.tables.table_header import sniff_table
 
 NAME = "YOLO results.csv"
 GENERIC = False
+EPOCH_AXIS = "epochs are the axis, step N here is the end of epoch N; how many updates an epoch took is not recorded"
+EPOCHS_FROM_ZERO = "epochs count from 0: N was taken as step N + 1"
 
 _SUMS = {"train_loss_raw": "train/", "val_loss": "val/"}
 _RATES = ("lr/pg0", "x/lr0")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ckaudit.importers.formats.yolo import sum_of_parts
+from ckaudit.importers.formats.yolo import EPOCH_AXIS, EPOCHS_FROM_ZERO, sum_of_parts
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import parts_of_loss
 from ckaudit.importers.tables.numbers import number
@@ -32,8 +32,6 @@ _BEGIN, _END = ["Epoch", _MARK], ["Instances", "Size"]
 _EPOCH = re.compile(r"(\d{1,9})/\d{1,9}")
 _SCORES = ("metrics/precision(B)", "metrics/recall(B)", "metrics/mAP50(B)", "metrics/mAP50-95(B)")
 _BEFORE_SCORES = ("all", "images", "instances")
-_AXIS = "epochs are the axis, step N here is the end of epoch N; how many updates an epoch took is not recorded"
-_FROM_ZERO = "epochs count from 0: N was taken as step N + 1"
 EpochValues = tuple[int, int, dict[str, float]]
 
 
@@ -59,7 +57,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], left_out)
 
     def meaning(rows: StepLines, mapped: Mapping[str, str], _: Sequence[RunFact]) -> NamedLines:
-        named = named_lines(rows, mapped, [_AXIS, *([_FROM_ZERO] if is_from_zero else [])])
+        named = named_lines(rows, mapped, [EPOCH_AXIS, *([EPOCHS_FROM_ZERO] if is_from_zero else [])])
         if parts and "train_loss_raw" not in named.rows.columns:
             named.rows.columns["train_loss_raw"] = sum_of_parts([rows.columns[part] for part in parts])
             named.notes.insert(0, f"taken: train_loss_raw as {' + '.join(parts)}")

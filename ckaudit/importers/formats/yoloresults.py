@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
 
+from ckaudit.importers.formats.yolo import EPOCH_AXIS, EPOCHS_FROM_ZERO, without_zeros
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.line_reader import step_lines
@@ -21,10 +22,9 @@ NAME = "YOLO results.txt"
 GENERIC = False
 HEAD_BYTES = 2**16
 COLUMNS = 15
+HELD_OUT = "val loss"
 _ROW = re.compile(r"\s{0,20}(\d{1,6})/\d{1,6}\s{1,20}\d{1,5}(?:\.\d{1,4})?G\s")
 _SUM = "the training loss is the sum of box, objectness and class in the sixth column; the validation loss that of the last three"
-_AXIS = "epochs are the axis, step N here is the end of epoch N; how many updates an epoch took is not recorded"
-_UNMEASURED = "a validation loss of exactly 0 was not evaluated, and counts as not recorded"
 
 
 def detects(source: Source) -> bool:
@@ -42,8 +42,11 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no row has a loss.
         UsageError: Where `columns` names something that does not exist.
     """
-    rows = step_lines(_lines(source.data))
-    return read_named_lines(source, columns, NAME, rows, notes=[_SUM, _UNMEASURED, _AXIS], step_unit="epoch")
+    rows, notes = step_lines(_lines(source.data)), [_SUM, EPOCH_AXIS, EPOCHS_FROM_ZERO]
+    if (held_out := rows.columns.get(HELD_OUT)) is not None:
+        rows.columns[HELD_OUT], unmeasured = without_zeros(held_out)
+        notes += unmeasured
+    return read_named_lines(source, columns, NAME, rows, notes=notes, step_unit="epoch")
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int, dict[str, float]]]:
@@ -54,5 +57,4 @@ def _lines(data: bytes) -> Iterator[tuple[int, int, dict[str, float]]]:
         known = [value for cell in cells if (value := number(cell)) is not None]
         if row is None or len(known) != len(cells) or len(known) != COLUMNS - 2:
             continue
-        held_out = {"val loss": sum(known[-3:])} if any(known[-3:]) else {}
-        yield line_number, int(row[1]) + 1, {"train loss": known[3], **held_out}
+        yield line_number, int(row[1]) + 1, {"train loss": known[3], HELD_OUT: sum(known[-3:])}

@@ -93,7 +93,7 @@ def low_rank_vit() -> Any:
     return model
 
 
-def llama_of_another_language(*, steps: int = 120) -> Any:
+def llama_pretrained_on_another_language(*, steps: int = 120) -> Any:
     """Return a frozen Llama that knows one language so well that it costs more than a uniform guess on any other."""
     tokens = chain(torch.Generator().manual_seed(5), 512, LENGTH, shift=2)
     return pretrained(llama(), {"input_ids": tokens, "labels": tokens}, own_loss, steps=steps, lr=3e-3, batch=16)
@@ -101,7 +101,7 @@ def llama_of_another_language(*, steps: int = 120) -> Any:
 
 def low_rank_llama() -> Any:
     """Return that Llama with low-rank matrices at all projections of its attention and its MLP."""
-    model = llama_of_another_language()
+    model = llama_pretrained_on_another_language()
     for name, module in [*model.named_modules()]:
         if name.endswith("_proj") and isinstance(module, nn.Linear):
             parent, _, last = name.rpartition(".")
@@ -109,14 +109,14 @@ def low_rank_llama() -> Any:
     return model
 
 
-def llama_in_training_again() -> Any:
+def llama_for_continued_pretraining() -> Any:
     """Return that Llama with all of its weights trainable: continued pretraining in another domain."""
-    return llama_of_another_language(steps=240).requires_grad_()
+    return llama_pretrained_on_another_language(steps=240).requires_grad_()
 
 
 PROBE = Recipe(model=probe, rows=seen, loss=classified, optimizer="adam", lr=5e-3, batch=32, train=1024)
 FAMILIES = {
-    "another_domain": replace(TEXT, model=llama_in_training_again, lr=3e-4),
+    "another_domain": replace(TEXT, model=llama_for_continued_pretraining, lr=3e-4),
     "bitfit": replace(IMAGE, model=biases_of_a_vit, lr=5e-3, warmup=0),
     "linear_probe": PROBE,
     "low_rank_llama": replace(TEXT, model=low_rank_llama, lr=2e-3, warmup=0),

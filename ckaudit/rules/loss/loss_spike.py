@@ -18,7 +18,7 @@ from ckaudit.run.negligible_changes import SOLVED
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter, looks_like_a_score
 from ckaudit.run.run_facts import TARGET_MOVES, is_known_to_be_a_loss, target_moves, why_loss_need_not_fall
 from ckaudit.run.series import Floats, Mask, Series, Steps
-from ckaudit.run.spikes import Incident, as_one_of_many, incidents, passing_peaks, spell_of
+from ckaudit.run.spikes import Incident, as_one_of_many, cluster_around, incidents, passing_peaks
 
 SPIKE_LEAD_STEPS, LED_JUMP_RATIO = 3, 1.25
 """Before an unstable step the gradient norm is flagged: a flag in the three steps before makes a lower jump an incident."""
@@ -222,7 +222,7 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
     lowest = np.minimum.accumulate(running_medians(np.concatenate([np.full(2, values[:3].max()), values]), 3))
     high = np.flatnonzero(values[1:] > lowest[:-1] + EARLY_JUMP * values[0]) + 1
     if len(high):
-        high = spell_of(high, int(np.argmax(values[high])))
+        high = cluster_around(high, int(np.argmax(values[high])))
         worst = high[int(np.argmax(values[high]))]
         level, peak = float(lowest[worst - 1]), float(values[worst])
         is_grave = (

@@ -138,16 +138,20 @@ def _by_course(
     if risen is None or (is_lower and falls_on(losses[risen.onset :], risen)):
         above = float(losses[-1] / losses.min() - 1) if losses.min() > 0 else 0.0
         for hit in _stands(steps, losses, level, logged, *standing):
-            yield hit if is_grave_rise(above, facts) else replace(hit, severity="note")
+            yield _graded(hit, above, facts)
         return
     if level is not None and _rises_along(level[np.isfinite(level)], risen, min_rise):
         return
-    hit = _rises(steps, losses, level, risen)
     share = (risen.end - risen.low) / abs(risen.low) if risen.low else math.inf
-    yield hit if is_grave_rise(share, facts) else replace(hit, severity="note")
+    yield _graded(_rises(steps, losses, level, risen), share, facts)
 
 
-def is_grave_rise(share: float, facts: Manifest | None) -> bool:
+def _graded(hit: Hit, share: float, facts: Manifest | None) -> Hit:
+    """Return a hit, as a note if the held-out loss ends too little above its lowest."""
+    return hit if is_severe_rise(share, facts) else replace(hit, severity="note")
+
+
+def is_severe_rise(share: float, facts: Manifest | None) -> bool:
     """Tell whether a held-out loss that ends so far above its lowest, as a share of it, is more than a note.
 
     Of tokens any rise beyond noise counts, and a loss that stands: their log likelihood is what is trained for. A record without
