@@ -106,6 +106,7 @@ def test_alignments_take_logs_of_probabilities_over_the_classes(train, dimension
     sections, _ = train(alignment)
     assert {(section.function, section.classes, section.normalized_share) for section in sections} == {("ctc_loss", UNSET, share)}
     assert {section.value for section in sections} == {section.constant_value for section in sections} == {UNSET}
+    assert {section.targets for section in sections} == {UNSET}
 
 
 def test_targets_that_are_ignored_and_dimensions_behind_the_classes_are_left_out(train):

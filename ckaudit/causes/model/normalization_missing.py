@@ -70,16 +70,18 @@ def normalization_missing(
     - Where weights begin small, a stream without norms stays small. What a matrix puts out, over its size and the root of its
       inputs, is the size of what enters it, and a norm makes that one.
     - Where what enters is below `max_faint_rms` in every matrix of blocks with attention, there is no norm.
+    - A norm behind the embedding, or before the head, bounds nothing between the blocks. A module that is called a norm, has no
+      weights, and does not put out values of size one is a placeholder.
     - Log odds are first guesses.
     """
     first = findings.first(*STREAM_GROWS)
     named = (*(outputs.labels if outputs is not None else ()), *(facts.tensors if facts and facts.tensors else ()))
     table = table_of(facts)
-    norms = [name for name in named if table.kind(name) == "norm" or "norm" in name.lower()]
+    norms = _norms(outputs, table)
     entering = None if norms else _entering(outputs, weights, table)
     is_faint = entering is not None and entering < max_faint_rms
     if is_faint and findings.first(*STREAM_GROWS, *STREAM_FADES):
-        what = f"what enters the matrices of its blocks is {entering:.2g} at most, and none of {len(named)} parts is a norm"
+        what = f"what enters the matrices of its blocks is {entering:.2g} at most, and none of their parts is a norm"
         yield supports(decisive, what, activation_rms.name)
         return
     if first is None:
@@ -92,9 +94,22 @@ def normalization_missing(
     if jump := findings.before((first.first_step or 0) + 1).first(weights_jump):
         yield contradicts(strong, f"the weights jumped before: {jump.message}", jump)
     if norms:
-        yield contradicts(strong, f"there are norms: {norms[0]}", "run.json")
+        yield contradicts(strong, f"there are norms: {norms[0].removesuffix('.weight')}", "run.json")
     elif any(table.facts[name].shape for name in named if name in table.facts):  # names out of a log are no list of all
-        yield supports(medium, f"none of {len(named)} tensors and modules is a norm", "run.json")
+        yield supports(medium, f"none of {len(named)} tensors and modules norms the stream between blocks", "run.json")
+
+
+def _norms(outputs: Series | None, table: TensorTable, *, near_one: float = 2.0) -> list[str]:
+    """Return the tensors and modules that norm the stream between blocks; those of the whole model if no block is known."""
+    norms = [name for name in table.facts if table.kind(name) == "norm" or "norm" in name.lower()]
+    with_weights = {table.module(name) for name in table.facts}
+    sizes = {} if outputs is None else _first_values(outputs)
+    for module, size in sizes.items():
+        is_called_norm = table.kind(module) == "norm" or "norm" in module.lower()
+        if is_called_norm and (module in with_weights or 1 / near_one <= size <= near_one):
+            norms.append(f"{module}.weight")  # as a tensor of it would be called
+    has_blocks = any(table.block(name) is not None for name in (*table.facts, *sizes))
+    return [name for name in norms if table.block(name) is not None] if has_blocks else norms
 
 
 def _entering(outputs: Series | None, weights: Series | None, table: TensorTable) -> float | None:

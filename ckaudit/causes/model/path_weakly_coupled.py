@@ -1,5 +1,6 @@
 """A part of the model hangs on the loss by a thin thread."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
@@ -75,7 +76,7 @@ def path_weakly_coupled(
 
     - Tensors of a weak path have less than `thin` of that gradient.
     - Tensors with `as_others` of it or more are held back after the gradient is computed.
-    - Where more than `few` of all tensors are weak, the cause is not one path.
+    - Where more than `few` of all tensors are weak, or of the namesakes of each weak one, the cause is not one path.
     - An optimizer of Adam's kin moves a tensor whatever the size of its gradient: an update of exactly zero has another reason
       then.
     - An update of exactly zero has another reason under any optimizer where the tensor's share of the gradient is above
@@ -98,6 +99,9 @@ def path_weakly_coupled(
         yield from _by_share(*weak, halted if weak[0] in places_of(halted) else [], thin, as_others, min_visible_share, strong)
         if len(places) > few * len(norm.labels):
             yield contradicts(strong, f"{len(places)} of {len(norm.labels)} tensors stand still: that is not one path", norm.name)
+        elif _are_most_of_their_like(norm.labels, places, table_of(facts), few):
+            what = f"{first_and_others(places)}: most of their namesakes in other blocks are as weak, so that is not one path"
+            yield contradicts(strong, what, norm.name)
     onset = findings.first(barely_moving, starved_branch, dead_parameter)
     if onset is not None and (other := findings.before((onset.first_step or 0) + 1).of(*OTHER_EXPLANATIONS)):
         yield contradicts(strong + 1, f"there is another reason for it: {other[0].message}", other[0])
@@ -132,6 +136,13 @@ def _of_biases(places: Collection[str], strong: float) -> Iterator[Evidence]:
         yield contradicts(
             strong, f"{first_and_others(places)}: what leads to a bias leads to its weight as well, and that moves", "MOVE001"
         )
+
+
+def _are_most_of_their_like(labels: Sequence[str], places: Collection[str], table: TensorTable, few: float) -> bool:
+    """Tell whether more than `few` of the namesakes of each place are places too; one without a namesake is a path of its own."""
+    roles = table.roles(labels)
+    all_of, weak = Counter(roles), Counter(role for role, name in zip(roles, labels, strict=True) if name in places)
+    return bool(weak) and all(all_of[role] > 1 and count > few * all_of[role] for role, count in weak.items())
 
 
 def _weakest(norm: Series, places: Collection[str], table: TensorTable) -> tuple[str, float] | None:

@@ -61,7 +61,7 @@ def batch_too_small(
             yield supports(strong, f"sequences in an update: {count:.3g}", tokens.name)
         elif count > 8 * rows:
             yield contradicts(strong, f"sequences in an update: {count:.3g}", tokens.name)
-    if targets is not None and targets.finite.any() and (count := median(targets.values[targets.finite])) < rows:
+    if targets is not None and targets.finite.any() and 0 < (count := median(targets.values[targets.finite])) < rows:
         yield supports(2 * strong, f"targets that the loss function is given in a step: {count:.3g}", targets.name)
     runs_away = findings.first(loss_rises, nonfinite_values)
     if loss is not None and not runs_away and (jump := typical_jump(loss)) is not None:

@@ -158,7 +158,9 @@ class LossTotal(Struct):
 
     def stats(self, pool: TargetPool) -> LossFunctionStats:
         """Return the section of a checkpoint; `pool` has the targets of all checkpoints, including this step."""
-        stats = LossFunctionStats(function=self.function, targets=self.pool.rows)
+        stats = LossFunctionStats(function=self.function)
+        if self.pool.kind != "alignments":  # whose targets are whole sequences, which are not counted
+            stats.targets = self.pool.rows
         if self.pool.kind == "classes":
             stats.classes, stats.smoothing, stats.is_mixed = self.columns, self.smoothing, self.is_mixed
         if self.is_broadcast:
