@@ -8,9 +8,12 @@ from ckaudit.contract.schema.report import Evidence
 from ckaudit.metrics.data import target_shift_match
 from ckaudit.metrics.loss import train_loss_raw, train_val_gap, val_loss
 from ckaudit.rules.attention.uniform_heads import uniform_heads
+from ckaudit.rules.data.input_drift import input_drift
+from ckaudit.rules.data.source_drift import source_drift
 from ckaudit.rules.data.split_overlap import split_overlap
 from ckaudit.rules.data.target_equals_input import target_equals_input
 from ckaudit.rules.data.target_misalignment import target_misalignment
+from ckaudit.rules.data.token_drift import token_drift
 from ckaudit.rules.loss.initial_loss_off import initial_loss_off
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.loss.train_val_inverted import train_val_inverted
@@ -52,6 +55,7 @@ def noisy_labels(
     - Held-out text with right targets is cheaper than training text with random ones.
     - A guess costs as much with random targets as with right ones. The training loss is therefore at most `max_first_gap` times
       the held-out loss at the first evaluation, and ends no further above where it began.
+    - Where the inputs changed by then, the training data are no longer of the kind that is held out, which costs more by itself.
     - Log odds are first guesses, to be fitted on runs of known truth.
     """
     wrong = findings.first(target_misalignment)
@@ -86,6 +90,9 @@ def noisy_labels(
     if train is not None and (two := first_and_last(train)) is not None and two[1] > max_first_gap * two[0] > 0:
         message = f"the loss ends at {two[1]:.3g}, having begun at {two[0]:.3g}: random targets cost twice a guess at most"
         yield contradicts(2 * strong, message, train.name)
+    inverted = findings.first(train_val_inverted)
+    if inverted and (moved := findings.before((inverted.first_step or 0) + 1).first(input_drift, token_drift, source_drift)):
+        yield contradicts(strong, f"the training data are of another kind than the held-out data: {moved.message}", moved)
     if other := findings.first(initial_loss_off, split_overlap, target_equals_input):
         yield contradicts(strong + 1, f"the loss is off for another reason: {other.message}", other)
 
