@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ckaudit.causes.cause import Findings, cause, contradicts, supports
 from ckaudit.causes.model.capacity_too_small import obstacle_to_learning
 from ckaudit.causes.shared.loss_curves import best_explained_share, loss_plateau
@@ -64,7 +66,8 @@ def targets_misaligned(
     - That says little: a model saves nothing either where it is hindered by dropout, by gradients that vanish through time, or by
       statistics of batches of two rows.
     - A held-out loss that never comes below that guess is a sign too, where the training loss saves a tenth of it at most: that
-      is memory, and little.
+      is memory, and little. It says more where the training loss rested at the guess for a quarter of its checkpoints: there was
+      nothing to learn before rows were known by heart.
     - A training loss that saves more, with such a held-out loss, has learnt too few rows by heart, whatever belongs to them.
     - Where no guess was recorded either, the loss falls until the model knows how often each target occurs, and stands still from
       there. Where the held-out loss is the same, within `alike`, nothing more can be learnt from the inputs.
@@ -114,6 +117,7 @@ def _by_guess(
     is_memory: bool,
     max_explained_share: float = 0.02,
     max_memory_share: float = 0.1,
+    min_rest: float = 0.25,
 ) -> Iterator[Evidence]:
     """Judge by how much of a constant guess's loss the model saves: in the second half, and at its best.
 
@@ -128,7 +132,9 @@ def _by_guess(
     if is_memory and late > max_explained_share:
         what = f"no held-out loss comes below what a constant guess costs: what training saves of it, {late:.0%}, is memory"
         if late <= max_memory_share:
-            yield supports(strong, what, explained.name)
+            values = explained.values[explained.finite]
+            rested = float((np.abs(values) <= max_explained_share).mean()) >= min_rest
+            yield supports(strong if rested else medium / 2, what, explained.name)
         else:
             yield contradicts(medium, f"{what}, as of too few rows", explained.name)
     elif once := best_explained_share(explained):
