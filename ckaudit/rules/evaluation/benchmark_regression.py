@@ -26,6 +26,7 @@ def benchmark_regression(
     history: int = 4,
     min_points: int = 2,
     recovery_fraction: float = 0.9,
+    min_over_usual: float = 2.0,
 ) -> Iterator[Hit | Skip]:
     """A small benchmark falls back.
 
@@ -34,7 +35,9 @@ def benchmark_regression(
 
     - Scores are judged from `history` values on.
     - A score has fallen where it is lower than its best by `min_relative_fall` of that, and by `k` robust deviations of its own
-      steps.
+      steps since it left its lowest tenth.
+    - A fall must be `min_over_usual` times as large as each earlier one of which `recovery_fraction` was won back: those are usual.
+    - A fall by less than a hundredth of what a share can be (0.01, or 1 of a percentage) does not count.
     - A fall counts at `min_points` evaluations in a row, or at the last one: sev2.
     - A fall is a note where `recovery_fraction` of what was lost is won back later.
     ## Why it matters
@@ -57,13 +60,14 @@ def benchmark_regression(
         yield Skip("too_few_points", f"{score.points} values of microbench_score; more than {history} are needed")
         return
     best = np.fmax.accumulate(np.where(score.finite, score.values, np.nan), axis=0)
-    noise = np.array([_noise(score.values[score.finite_in(column), column]) for column in range(len(score.labels))])
+    noise = np.array([_noise(_since_it_rose(score.finite_points(column)[1])) for column in range(len(score.labels))])
     if score.points >= 2 * MIN_TREND_POINTS:  # the best of many noisy values is luck
         score = replace(score, values=_smoothed(score.values))
         best = np.fmax.accumulate(np.where(score.finite, score.values, np.nan), axis=0)
-    fallen = (best - score.values > np.maximum(min_relative_fall * np.abs(best), k * noise)) & (
-        np.arange(len(score.steps)) >= history
-    )[:, None]
+    usual = np.column_stack([_largest_fall_won_back(column, recovery_fraction) for column in score.values.T])
+    least = np.maximum(k * noise, _least_fall(score.values))
+    limits = np.maximum(np.maximum(min_relative_fall * np.abs(best), least), min_over_usual * usual)
+    fallen = (best - score.values > limits) & (np.arange(len(score.steps)) >= history)[:, None]
     for span in spans(score, fallen):
         if span.points >= min_points or span.last == int(score.steps[-1]):
             row = int(span.rows[0])
@@ -85,6 +89,47 @@ def _is_of_single_samples(values: Floats, *, min_flips: int = 4) -> bool:
     (True, False)
     """
     return set(values.tolist()) in ({0.0, 1.0}, {0.0, 100.0}) and int((np.diff(values) != 0).sum()) >= min_flips
+
+
+def _since_it_rose(values: Floats, *, lowest_share: float = 0.1) -> Floats:
+    """Return the values since a score left the lowest tenth of its range: one that stands at nothing has no noise.
+
+    >>> _since_it_rose(np.array([0.0, 0.0, 0.05, 0.6, 0.0, 0.9]))
+    array([0.6, 0. , 0.9])
+    """
+    risen = values > values.min(initial=np.inf) + lowest_share * np.ptp(values) if len(values) else np.zeros(0, bool)
+    return values[int(np.argmax(risen)) :] if risen.any() else values
+
+
+def _least_fall(values: Floats) -> float:
+    """Return a hundredth of the largest value that a share or a percentage can have; 0 for scores of another scale.
+
+    >>> [_least_fall(np.array([0.0, best])) for best in (0.3, 3.0, 30.0, 300.0)]
+    [0.01, 0.0, 1.0, 0.0]
+    """
+    largest, least = float(np.nanmax(values, initial=-np.inf)), float(np.nanmin(values, initial=np.inf))
+    if least < 0:
+        return 0.0
+    return 0.01 if largest <= 1 else 1.0 if 10 < largest <= 100 else 0.0
+
+
+def _largest_fall_won_back(values: Floats, share: float) -> Floats:
+    """Return, for each value, the largest fall below the best before it of which `share` was won back, shape (T,).
+
+    >>> _largest_fall_won_back(np.array([1.0, 3.0, 2.0, 3.0, 1.0, 0.0]), 0.9)
+    array([0., 0., 0., 1., 1., 1.])
+    """
+    best, lowest, largest = -np.inf, np.inf, 0.0
+    usual = np.zeros(len(values))
+    for row, value in enumerate(values.tolist()):
+        if value >= best - (1 - share) * (best - lowest) and lowest < best:  # NaN is no score
+            largest, lowest = max(largest, best - lowest), np.inf
+        if value >= best:
+            best, lowest = value, np.inf
+        elif value < lowest:
+            lowest = value
+        usual[row] = largest
+    return usual
 
 
 def _is_made_good(score: Series, span: Span, best: float, share: float) -> bool:
