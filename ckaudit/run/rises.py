@@ -118,8 +118,8 @@ def sustained_rise(
 ) -> Rise | None:
     """Return how a curve ends above its own lowest level; None if it does not.
 
-    A single point makes no level, so the mean rise after the turn counts for at most twice that of the median and of the last
-    three points. A rise no larger than an earlier one that was taken back does not count.
+    A single point makes no level, so the end, and the mean rise after the turn, count for at most twice the rise of the median
+    and of the last three points. A rise no larger than an earlier one that was taken back does not count.
 
     Args:
         values: Finite, in the order of steps, shape (N,).
@@ -327,7 +327,7 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
         rise = min(float(levels[row:].mean()) - low, 2 * (middle - low))
         enough = min_share * low if positive else 1.5 * float(np.ptp(levels[:row]))
         enough = max(enough, OVER_EARLIER_RISES * _taken_back(levels[:row], int(before.width[row])))
-        if end - low > enough and rise > max(0.0, OVER_EARLIER_RISES * _taken_back(levels[:row], count - row)):
+        if min(end - low, 2 * (middle - low)) > enough and rise > max(0.0, OVER_EARLIER_RISES * _taken_back(levels[:row], count - row)):
             splits.append(_Split(float(deviations[row]), row, int(before.width[row]), low, end))
     return splits
 

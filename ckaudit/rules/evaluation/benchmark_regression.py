@@ -36,7 +36,7 @@ def benchmark_regression(
     - Scores are judged from `history` values on.
     - A score has fallen where it is lower than its best by `min_relative_fall` of that, and by `k` robust deviations of its own
       steps since it left its lowest tenth.
-    - A fall must be `min_over_usual` times as large as each earlier one of which `recovery_fraction` was won back: those are usual.
+    - A fall must be `min_over_usual` times as large as each earlier one of which `recovery_fraction` was won back.
     - A fall by less than a hundredth of what a share can be (0.01, or 1 of a percentage) does not count.
     - A fall counts at `min_points` evaluations in a row, or at the last one: sev2.
     - A fall is a note where `recovery_fraction` of what was lost is won back later.
