@@ -327,7 +327,8 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
         rise = min(float(levels[row:].mean()) - low, 2 * (middle - low))
         enough = min_share * low if positive else 1.5 * float(np.ptp(levels[:row]))
         enough = max(enough, OVER_EARLIER_RISES * _taken_back(levels[:row], int(before.width[row])))
-        if min(end - low, 2 * (middle - low)) > enough and rise > max(0.0, OVER_EARLIER_RISES * _taken_back(levels[:row], count - row)):
+        usual = OVER_EARLIER_RISES * _taken_back(levels[:row], count - row)
+        if min(end - low, 2 * (middle - low)) > enough and rise > max(0.0, usual):
             splits.append(_Split(float(deviations[row]), row, int(before.width[row]), low, end))
     return splits
 

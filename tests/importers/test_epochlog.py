@@ -29,6 +29,13 @@ def test_one_line_an_epoch(tmp_path):
     assert curve(run, "val_loss") == [(1, 3.0), (2, 1.5), (3, 1.0), (4, 0.75)]
 
 
+def test_an_epoch_and_its_number_in_one_word(tmp_path):
+    lines = [f"Epoch{n} Time:179.{n}s Loss:{3 / n:.4f} Acc:9{n}.99%\n" for n in (1, 2, 3, 1, 2, 3, 4)]
+    first, second = read(tmp_path, "".join(lines))
+    assert curve(first, "train_loss_raw") == [(1, 3.0), (2, 1.5), (3, 1.0)]
+    assert [step for step, _ in curve(second, "train_loss_raw")] == [1, 2, 3, 4]
+
+
 def test_values_in_the_lines_after_their_epoch(tmp_path):
     text = "".join(
         f"2018-03-11 07:0{n}:00,000:INFO: Epoch {n}/3\n"

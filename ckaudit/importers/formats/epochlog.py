@@ -42,8 +42,8 @@ NAME = "epoch text log"
 GENERIC = True
 DETECTION_BYTES = 2**21  # bytes within which such a log has shown two epochs
 _EPOCH = re.compile(
-    r"(?<![A-Za-z_])(?:epoch\b(?:\((?:train|val|test)\))?|episode\b|ep\b\.?(?= ?#?\d)|pass\b(?= \d+ ?/)|train:(?= \d+ \[))"
-    r"[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
+    r"(?<![A-Za-z_])(?:epoch(?:\b|(?=\d))(?:\((?:train|val|test)\))?|episode\b|ep\b\.?(?= ?#?\d)|pass\b(?= \d+ ?/)"
+    r"|train:(?= \d+ \[))[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
     re.IGNORECASE,
 )
 _BATCH = re.compile(

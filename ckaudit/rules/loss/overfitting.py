@@ -16,6 +16,7 @@ from ckaudit.run.falls import ends_lower
 from ckaudit.run.medians import median
 from ckaudit.run.negligible_changes import is_negligible
 from ckaudit.run.rises import Rise, falls_on, large_or_clear_rise, sustained_rise
+from ckaudit.run.robust import parts_of, rank_trend
 from ckaudit.run.run_facts import has_taken_all_steps
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary
@@ -40,6 +41,9 @@ is no matter of another unit: the model is not trained for it."""
 KNOWN_OF_TRAINING, MIN_STEPS = 0.03, 100
 """Least share of a constant guess's cost that the training loss saves where something is learnt by heart. Within its first
 hundred steps a model learns by heart before it learns."""
+
+STEADY_FALL = -2.2
+"""Trend of the later half of the evaluations, in standard deviations of pure noise, at which the held-out loss falls."""
 
 A_GUESS = 0.9
 """Share of the log of the vocabulary above which a loss is that of a model that has learnt nothing before."""
@@ -85,6 +89,7 @@ def overfitting(
     - Most of what is learnt is memory where less than 25 % of that fall carries over, and no evaluation costs less than the first
       steps, or the training loss has fallen by more than half and the held-out loss no longer falls.
     - In a model of tokens that began with a guess, most of it is memory where less than half carries over.
+    - Both are a note where the held-out loss still falls in the later half of the evaluations: more training makes it better yet.
     - The validation loss stays beyond twice an untrained model's, and falls by less than two thirds as much as the training loss.
     - From three evaluations on: the validation loss never comes below what a constant guess costs, while the training loss does.
       Models of tokens are not judged by this.
@@ -228,10 +233,12 @@ def _carries_little_over(steps: Steps, val: Floats, logged: Series | None, facts
         max_carried = CARRIED_OF_ALL
     if carried > max_carried:
         return None
+    is_better_each_time = carried > CARRIED and len(val) > 3 and rank_trend(parts_of(val[len(val) // 2 :])[1]) < STEADY_FALL
     return Hit.at(
         steps,
-        "sev2",
-        f"the training loss has fallen from {start:.4g} to {{limit:.4g}}, and the held-out loss is {{value:.4g}}: {what}",
+        "note" if is_better_each_time else "sev2",
+        f"the training loss has fallen from {start:.4g} to {{limit:.4g}}, and the held-out loss is {{value:.4g}}: {what}"
+        + (", and it still falls" if is_better_each_time else ""),
         where="val_loss",
         value=float(val[-1]),
         limit=end,
