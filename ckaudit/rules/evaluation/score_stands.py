@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ckaudit.contract.schema.report import Severity
-from ckaudit.contract.schema.score_names import ACCURACY, EPISODE_RETURN, EXPLAINED_VARIANCE, RANKING, SUCCESS_RATE
+from ckaudit.contract.schema.score_names import ACCURACY, EPISODE_RETURN, EXPLAINED_VARIANCE, HELD_OUT, RANKING, SUCCESS_RATE
 from ckaudit.metrics.evaluation import accuracy_shares, microbench_score
 from ckaudit.metrics.loss import train_loss_raw, val_loss
 from ckaudit.rules.rule import Hit, Skip, rule
@@ -21,6 +21,9 @@ of the first third: a share of variance may begin far below zero."""
 
 NUMBERED = re.compile(r"(.*[a-z]_?)\d{1,3}", re.IGNORECASE)
 """Name of the score of one class among several."""
+
+ON_HELD_OUT = re.compile(rf"(?:{HELD_OUT}|test)_(.+)")
+"""Name of a score on held-out data, and of the same score on training data."""
 
 RANDOM_ORDER = 0.5
 NO_SCORE = "no score is named as an accuracy, an order, a share of variance that is explained, a return or a rate of success"
@@ -52,6 +55,8 @@ def score_stands(
 
     - An accuracy, from `min_evals` values on, does not rise from its first third to its last, and at most a tenth of its values
       are above `max_accuracy`. Neither the held-out nor the training loss comes down after its first third.
+    - An accuracy on held-out data, from `min_evals` values on, does not rise and ends no better than the same accuracy on
+      training data began, while that has risen by 0.2: nothing carries over, whatever the loss does.
     - A share of variance that is explained (R2) has at most a tenth of its values above `max_explained`, and does not rise. One
       value of its last third is no better than a constant guess, whose R2 is 0 by definition.
     - A score of an order (AUC, concordance) has at most a tenth of its values above `max_ranking`, and does not rise: a random
@@ -93,18 +98,37 @@ def score_stands(
         values = score.values[rows, place]
         name = score.labels[place]
         guess = next((words for kind, words in OF_A_GUESS.items() if kind.search(name)), None)
+        if len(values) >= min_evals and guess is None and (learnt := _learnt_by_heart(score, name, values)) is not None:
+            yield _hit(score.steps[rows], name, values, f"nothing carries over of what training has come to, {learnt:.3g}")
+            continue
         if len(values) < min_evals or (guess is None and (_falls(val) or _falls(train))):
             continue
         if _stands(name, values, max_accuracy, max_explained, max_ranking):
-            yield Hit.at(
-                score.steps[rows],
-                "sev2",
-                "{where} is {value:.3g} after all steps, and was {limit:.3g} at first: " + (guess or "no learning is visible"),
-                where=name,
-                value=float(values[-1]),
-                limit=float(values[0]),
-                worst=-1,
-            )
+            yield _hit(score.steps[rows], name, values, guess or "no learning is visible")
+
+
+def _hit(steps: Steps, name: str, values: Floats, what: str) -> Hit:
+    return Hit.at(
+        steps,
+        "sev2",
+        f"{{where}} is {{value:.3g}} after all steps, and was {{limit:.3g}} at first: {what}",
+        where=name,
+        value=float(values[-1]),
+        limit=float(values[0]),
+        worst=-1,
+    )
+
+
+def _learnt_by_heart(score: Series, name: str, held_out: Floats, *, min_learnt: float = 0.2) -> float | None:
+    """Return what an accuracy has come to on training data, if it has risen there and nothing of that shows on held-out data."""
+    if (named := ON_HELD_OUT.fullmatch(name)) is None:
+        return None
+    place = next((score.places[other] for other in (named[1], f"train_{named[1]}") if other in score.places), None)
+    trained = np.empty(0) if place is None else accuracy_shares(score.finite_points(place)[1])
+    if len(trained) < 2 or (end := median(trained[-3:])) < trained[0] + min_learnt:
+        return None
+    first_or_less = float(trained[0]) + NO_RISE_OF_ACCURACY[0]
+    return end if _stays_low(accuracy_shares(held_out), first_or_less, *NO_RISE_OF_ACCURACY) else None
 
 
 def _stands(name: str, values: Floats, max_accuracy: float, max_explained: float, max_ranking: float) -> bool:

@@ -87,6 +87,8 @@ def overfitting(
       unless its last eighth is lower than all before.
     - A validation loss that stands counts where the training loss falls by `min_train_fall` meanwhile (at the end of a schedule
       every loss stands) and ends more than `min_gap_share` of the validation loss below it.
+    - All of five or more later evaluations cost a tenth more than the first, while the training loss has fallen by a quarter
+      since: a model that learns has its worst evaluation first.
     - From two evaluations on, nothing carries over: the training loss has fallen by 10 % or more, and the validation loss never
       comes below the first training loss by 5 % of that fall.
     - Most of what is learnt is memory where less than 25 % of that fall carries over, and no evaluation costs less than the first
@@ -145,7 +147,8 @@ def _by_course(
         return
     if risen is None or (is_lower and falls_on(losses[risen.onset :], risen)):
         above = float(losses[-1] / losses.min() - 1) if losses.min() > 0 else 0.0
-        for hit in _stands(steps, losses, level, logged, *standing):
+        hits = _never_as_low_again(steps, losses, level) or _stands(steps, losses, level, logged, *standing)
+        for hit in hits:
             yield _graded(hit, above, facts)
         return
     if level is not None and _rises_along(level[np.isfinite(level)], risen, min_rise):
@@ -279,6 +282,27 @@ def _is_a_guess(loss: float, facts: Manifest | None) -> bool:
     """Tell whether a loss is that of a model of tokens that has learnt nothing before."""
     vocabulary = loss_vocabulary(facts)
     return vocabulary is not None and vocabulary > 1 and loss > A_GUESS * math.log(vocabulary)
+
+
+def _never_as_low_again(
+    steps: Steps, val: Floats, train: Floats | None, *, min_later: int = 5, min_train_fall: float = 0.25
+) -> list[Hit]:
+    """Return the finding of a first evaluation that none of the later ones comes near, while the training loss falls on."""
+    if train is None or len(val) <= min_later or val[0] <= 0 or train[0] <= 0:
+        return []
+    if val[1:].min() < (1 + LARGE_RISE) * val[0] or median(train[-3:]) > (1 - min_train_fall) * train[0]:
+        return []
+    return [
+        Hit.at(
+            steps[1:],
+            "sev2",
+            "the validation loss is never again near its first, {limit:.4g}, and ends at {value:.4g}",
+            where="val_loss",
+            value=float(val[-1]),
+            limit=float(val[0]),
+            worst=int(np.argmax(val[1:])),
+        )
+    ]
 
 
 def _stands(
