@@ -8,6 +8,7 @@ from msgspec import UNSET
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Word
 from ckaudit.metrics.divergence import val_rise
+from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.metrics.loss import slice_val_loss, train_loss_at_evals, train_loss_raw, train_val_gap, val_loss
 from ckaudit.metrics.memorization import forgetting
 from ckaudit.metrics.plateau import steps_since_improvement, train_loss_slope, val_slope, val_slope_p
@@ -17,7 +18,7 @@ from ckaudit.questions.learning import STANDSTILL_RULES, against_floor
 from ckaudit.questions.question import SeriesAnswer, lenient_before, not_applicable, not_recorded, question, word_if_high
 from ckaudit.questions.values import MIN_SHOWN_RATIO, above_best, changes_of_data, largest, last_row, points
 from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
-from ckaudit.rules.loss.overfitting import is_severe_rise, overfitting
+from ckaudit.rules.loss.overfitting import is_severe_rise, overfitting, rising_score
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.negligible_changes import is_negligible
@@ -34,7 +35,7 @@ MIN_EVALS: int = overfitting.thresholds["min_evals"]
 @question(
     "D5.1",
     needs=[val_loss, train_loss_at_evals, train_val_gap, val_rise],
-    wants=[train_loss_raw, FACTS],
+    wants=[train_loss_raw, FACTS, microbench_score],
     rules=(
         "overfitting",
         "gap_widens",
@@ -55,6 +56,7 @@ def overfitted(
     rise: Series,
     logged: Series | None,
     facts: Manifest | None,
+    score: Series | None,
     *,
     max_rise: float = RISE,
     evals: int = MIN_EVALS,
@@ -75,9 +77,10 @@ def overfitted(
 
     - The training loss falls and the held-out loss rises or stands, as overfitting has it.
     - The held-out loss ends above its best by more than noise (sustained_rise) and by more than 2 % of what has been learnt, or 5
-      % of it where the best is near zero, as LOSS002 has it; of a loss that is not known to be of tokens, by more than 10 % of
+      % of it where the best is near zero, as LOSS002 has it; of a loss that is not known to be of tokens, by more than 15 % of
       its best. The gap is wide besides.
-    - A held-out loss that ends below `solved` of its first is not bad: the task is solved.
+    - A held-out loss that ends below `solved` of its first is not bad: the task is solved. Nor is one beside a score on held-out
+      data that still rises.
     """
     steps, values = points(val)
     if len(values) < evals:
@@ -94,6 +97,8 @@ def overfitted(
     is_wide = apart > wide * abs(end)
     rising = risen > max_rise and since >= evals
     rose = rising and is_wide and is_severe_rise(risen, facts) and _rises(values, logged) and end > solved * float(values[0])
+    if rose and (learnt := rising_score(score, steps, values)) is not None:
+        text, rose = f"{text}; {learnt} still rises", False
     word: Word = "bad" if rose else "watch" if rising or is_wide else "good"
     return SeriesAnswer(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})
 

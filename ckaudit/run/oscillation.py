@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ckaudit.run.medians import median
-from ckaudit.run.robust import difference_noise, parts_of
+from ckaudit.run.robust import difference_noise, parts_of, rank_trend
 from ckaudit.run.series import Floats
 
 RESOLUTIONS = (24, 96, 384, 1536, 6144)
@@ -24,6 +24,10 @@ UNCUT_SHARE = 0.75
 
 MIN_CYCLES = 3
 """Fewer cycles are a valley or a hump."""
+
+CYCLES_FOR_A_TREND, STEADY_FALL = 5, -2.2
+"""From so many cycles on, means that fall by so many standard deviations of pure noise (Mann-Kendall) are progress, as where each
+epoch has the same batches in the same order."""
 
 
 class Oscillation(Struct, frozen=True):
@@ -55,7 +59,7 @@ def oscillation(
         min_swing: Distance from the lower level to the upper one, as a share of the middle.
         min_power: Smallest share of the variance around a straight line.
         max_chance: Largest probability of such a share by chance.
-        max_progress: Largest change from the first third to the last, as a share of the swing.
+        max_progress: Largest change from the first third to the last, as a share of the swing; half of it if cycles fall.
     """
     if len(values) < 4:
         return None
@@ -95,6 +99,9 @@ def _of_one_period(
     place = int(np.argmax(power))
     share = min(1.0, float(power[place]))
     if place < 2 * MIN_CYCLES or share < min_power or _chance(share, count // 2) > max_chance:
+        return None
+    cycles = np.array([float(np.mean(cycle)) for cycle in np.array_split(levels, place // 2)])
+    if progress > max_progress / 2 * (high - low) and len(cycles) >= CYCLES_FOR_A_TREND and rank_trend(cycles) < STEADY_FALL:
         return None
     return low, high, place / 2
 

@@ -186,13 +186,14 @@ def test_timm_and_openmmlab_count_batches(tmp_path):
         tmp_path,
         "".join(
             f"Train: {epoch} [{batch:4d}/1251 ({batch // 13:3d}%)]  Loss: {3 - epoch - batch / 1000:.3f} (2.50)  LR: 1.0e-05\n"
-            + (f"Test: [  48/48]  Time: 1.2 (1.2)  Loss:  {3.5 - epoch:.3f} (3.4)  Acc@1:  50.0 ( 50.0)\n" if batch else "")
+            + (f"Test: [  48/48]  Time: 1.2 (1.2)  Loss:  3.9 ({3.5 - epoch:.3f})  Acc@1:  50.0 ( 4{epoch}.0)\n" if batch else "")
             for epoch in range(2)
             for batch in (0, 500)
         ),
     )
     assert curve(run, "train_loss_raw") == [(1, 3.0), (501, 2.5), (1252, 2.0), (1752, 1.5)]
-    assert curve(run, "val_loss") == [(1251, 3.5), (2502, 2.5)]
+    assert curve(run, "val_loss") == [(1251, 3.5), (2502, 2.5)], "the means over all batches"
+    assert curve(run, "microbench_score/test_acc1") == [(1251, 40.0), (2502, 41.0)]
     (run,) = read(
         tmp_path,
         "".join(

@@ -37,8 +37,12 @@ LESS_IS_BETTER = re.compile(
 SCORE_WORDS = frozenset("acc accuracy auc bleu correct f1 iou map precision recall return reward rewards rouge".split())  # noqa: SIM905
 """Words that mark a name as a score, unless it also names a loss."""
 _WHERE = "rollout|charts|eval|evaluation|exploration|train|test|env_runners|sampler_results|environment"
+_OVER_CLASSES = "overall|macro|micro|weighted"
+_HELD_OUT_SCORE = re.compile(
+    rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:{_MEAN}|{_OVER_CLASSES})_)?(?:{_ACCURACY}|f1|{_RANKING}|r2)(?:_(?:score|{_OVER_CLASSES}))?"
+)
 _SCORE = re.compile(
-    rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:{_MEAN})_)?(?:{_ACCURACY}|f1|{_RANKING}|r2)(?:_score)?"
+    rf"{_HELD_OUT_SCORE.pattern}"
     r"|acc|accuracy|(?:(?:test|eval|rollout)_)?success_rate"
     rf"|(?:(?:{_WHERE})_)?(?:(?:{_MEAN})_(?:{_LAST}_?)?)?(?:{EPISODE}|cumulative)_{RETURN_OF}(?:_mean)?|(?:(?:{_WHERE})_)?eprewmean"
     rf"|(?:(?:eval|train)_)?(?:{_MEAN})_rewards?(?:_{_LAST}(?:_?(?:{EPISODE}))?)?|(?:eval|test|total|running)_rewards?"
@@ -47,11 +51,22 @@ _SCORE = re.compile(
 )
 
 
+def is_held_out_score(name: str) -> bool:
+    """Tell whether a name is that of a score on held-out data, for which higher is better.
+
+    >>> is_held_out_score("eval_overall_f1"), is_held_out_score("accuracy"), is_held_out_score("eval_rewards")
+    (True, False, False)
+    """
+    return _HELD_OUT_SCORE.fullmatch(name) is not None
+
+
 def is_score(name: str) -> bool:
     """Tell whether the name alone marks a score of the model: on held-out data, or of an episode.
 
     >>> is_score("val_acc"), is_score("heldout_auc"), is_score("charts_episodic_return"), is_score("test_reward")
     (True, True, True, True)
+    >>> is_score("eval_overall_f1"), is_score("eval_f1_macro"), is_score("eval_f2_macro")
+    (True, True, False)
     >>> is_score("total_reward"), is_score("train_acc"), is_score("reward")
     (True, False, False)
     >>> is_score("mean_100_episode_reward"), is_score("rollout_return"), is_score("raw_average_return"), is_score("max_return")

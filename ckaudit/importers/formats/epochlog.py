@@ -47,7 +47,8 @@ _EPOCH = re.compile(
     re.IGNORECASE,
 )
 _BATCH = re.compile(
-    r"\A\s*\]\s*\[\s*(\d+)(?:\s*/\s*(\d+))?\s*\]|(?<![A-Za-z_])(?:iters?|iterations?|batch|step)\b[\s:#=\[(]*(\d+)(?:\s*/\s*(\d+))?",
+    r"\A\s*\]\s*\[\s*(\d+)(?:\s*/\s*(\d+))?\s*\]|(?<![A-Za-z_])(?:iters?|iterations?|batch|step)(?:_?(?:id|idx|index))?\b[\s:#=\[(]*"
+    r"(\d+)(?:\s*/\s*(\d+))?",
     re.IGNORECASE,
 )
 _PLACE = re.compile(  # epoch and batch

@@ -147,6 +147,8 @@ def _versions(data: bytes) -> Iterator[BarValues]:
             epoch = _EPOCH.search(before)
             step = bar.observe(int(match[2]), int(match[3]), int(epoch[1]) if epoch else None) if values else 0
             bar.is_passed |= not values
+            if int(match[2]) == 0:  # nothing was done yet: what it shows was set before the first step, such as infinity
+                continue
         if values and step > 0:
             yield BarValues(place, step, values)
 

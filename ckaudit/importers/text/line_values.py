@@ -44,6 +44,8 @@ CLOCKS = {f"train_time [{unit}]": SECONDS[unit] for unit in ("ms", "s", "m")}
 OF_TEST = "test loss"
 TEST = re.compile(r"(?<![A-Za-z])(?:test|testing)(?![A-Za-z])", re.IGNORECASE)
 _SPEED = re.compile(r"s, {1,8}(\d{1,12}(?:\.\d{0,6})?)/s")  # after the time of a batch, as timm writes it
+_MEAN_SO_FAR = re.compile(r" \( {0,4}(\d{1,12}\.\d{1,12})\)")  # as PyTorch's ImageNet example writes it
+_FIRST_OF_CLASSES = ("prec@1", "acc@1")
 _CURRENT = re.compile(r"(?<![A-Za-z])(cur|best) metric, ", re.IGNORECASE)
 _OF_TRAINING = re.compile(r"(?<![a-z])(?:tr|trn|train|training)(?![a-z])")
 _HELD_OUT = re.compile(r"(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|dev)(?![A-Za-z])", re.IGNORECASE)
@@ -226,7 +228,8 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     of_policy = losses_of_policy(rows.columns, mapped)
     scores = scores_to_leave_out(rows.columns)
     doubled = _beside_training_loss(rows, {*mapped, *scores})
-    hidden = {*of_policy, *doubled}
+    again = _beside_held_out_loss(rows, {*mapped, *scores})
+    hidden = {*of_policy, *doubled, *again}
     for key, column in rows.columns.items():
         name = mapped.get(key) or name_of(key)
         if (
@@ -244,6 +247,7 @@ def named_lines(rows: StepLines, mapped: Mapping[str, str], notes: Sequence[str]
     naming_notes += (
         [f"{list_names(doubled)} was left out: a loss that says it is of training stands at its steps"] if doubled else []
     )
+    naming_notes += [f"{list_names(again)} was left out: another held-out loss stands at its steps"] if again else []
     timed, together = take_data_time(columns, rows.columns)
     naming_notes += timed + take_step_time_of_speed(columns, rows.columns)
     summed, pair = take_adversarial_pair(columns, rows.columns)
@@ -264,6 +268,13 @@ def _beside_training_loss(rows: StepLines, apart: Collection[str], *, min_share:
     known = {key: set(rows.steps[rows.columns[key].recorded].tolist()) for key in keys if plain and len(plain) < len(keys)}
     named = set().union(*(known[key] for key in known if key not in plain))
     return [key for key in plain if named and len(named) >= min_share * len(known[key])]
+
+
+def _beside_held_out_loss(rows: StepLines, apart: Collection[str], *, min_share: float = 0.9) -> list[str]:
+    """Return the keys of held-out losses other than the first, where that occurs at nearly all of the same steps."""
+    keys = [key for key in rows.columns if key not in apart and name_of(key) == "val_loss"]
+    known = {key: set(rows.steps[rows.columns[key].recorded].tolist()) for key in keys}
+    return [key for key in keys[1:] if len(known[key] & known[keys[0]]) >= min_share * max(1, len(known[key]))]
 
 
 def scores_to_leave_out(keys: Iterable[str]) -> frozenset[str]:
@@ -329,17 +340,27 @@ def value_cells(line: str, begin: int = 0, phase: str = "") -> list[Cell]:
     for pair in PAIR.finditer(line, begin):
         if line.startswith("%|", pair.end()):  # the position of a progress bar
             continue
-        key = with_unit(_key_of(pair[1]), line, pair.end(2))
+        key, span = with_unit(_key_of(pair[1]), line, pair.end(2)), pair.span(2)
         if key == "time" and (speed := _SPEED.match(line, pair.end(2))):
             key = "seconds per step"
             cells.setdefault("samples per second", Cell("samples per second", *speed.span(1)))
         if key == "loss" or (key.endswith("loss") and name_of(key) == "train_loss_raw" and "train" not in key):
             before = phase + line[: pair.start()]
             key = OF_TEST if TEST.search(before) else "val loss" if _HELD_OUT.search(before) else key
+            if key in (OF_TEST, "val loss"):
+                span = _mean_so_far(line, pair)
         elif judged:  # as PaddleOCR reports an evaluation
             key = f"{'val' if judged[1].lower() == 'cur' else 'best'} {key}"
-        cells.setdefault(key, Cell(key, *pair.span(2)))
+        elif key in _FIRST_OF_CLASSES and (word := _HELD_OUT.search(line[: pair.start()]) or TEST.search(line[: pair.start()])):
+            key, span = f"{word[0].lower()} acc1", _mean_so_far(line, pair)
+        cells.setdefault(key, Cell(key, *span))
     return list(cells.values())
+
+
+def _mean_so_far(line: str, pair: re.Match[str]) -> tuple[int, int]:
+    """Return the span of the mean over all batches so far, in brackets behind the value of one; without it, of that value."""
+    mean = _MEAN_SO_FAR.match(line, pair.end(2))
+    return mean.span(1) if mean else pair.span(2)
 
 
 @lru_cache(maxsize=4096)  # a log has few keys, which its lines share

@@ -36,7 +36,8 @@ def loss_oscillates(
     - The loss swings by at least `min_swing` of its level.
     - One period holds at least `min_power` of the variance, over three cycles at least.
     - Chance gives so strong a period with a probability below `max_chance` (Fisher's g test, 1929).
-    - From its first third to its last, the loss moves by less than `max_progress` of a swing.
+    - From its first third to its last, the loss moves by less than `max_progress` of a swing; by less than half of that, where
+      the means of five cycles or more fall steadily.
     - With fewer than eight points: the last four points go up and down three times, each time by 0.85 of `min_swing`. In a curve
       of hardly any noise, the last four turning points may do so too, three quarters as far.
     ## Why it matters

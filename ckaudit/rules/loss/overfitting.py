@@ -7,8 +7,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.score_names import is_held_out_score
 from ckaudit.metrics.divergence import divergence_step
-from ckaudit.metrics.evaluation import eval_artifact_hash
+from ckaudit.metrics.evaluation import eval_artifact_hash, microbench_score
 from ckaudit.metrics.loss import train_loss_at_evals, train_loss_raw, untrained_loss, val_loss
 from ckaudit.metrics.loss_function import constant_guess, explained_share, never_beats_guess
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
@@ -56,7 +57,7 @@ A_GUESS = 0.9
     "LOSS002",
     severity="sev2",
     needs=[val_loss],
-    wants=[train_loss_at_evals, eval_artifact_hash, train_loss_raw, FACTS, explained_share],
+    wants=[train_loss_at_evals, eval_artifact_hash, train_loss_raw, FACTS, explained_share, microbench_score],
     unit="nats/token",
 )
 def overfitting(
@@ -66,6 +67,7 @@ def overfitting(
     logged: Series | None,
     facts: Manifest | None,
     explained: Series | None,
+    score: Series | None,
     *,
     min_evals: int = 3,
     min_rise: float = 0.01,
@@ -110,21 +112,41 @@ def overfitting(
     - A loss that is not known to be of tokens is a note where it ends less than 15 % above its lowest: the log
       likelihood of a classifier rises as it gets surer of the same answers (Guo et al. 2017).
     - Healthy runs end 0.1 to 0.3 % above their lowest validation loss; both bounds lie above that.
+    - A score on held-out data, such as an accuracy, that still rises steadily since the lowest held-out loss, or over the later
+      half of its values, shows that something carries over: a note.
     - A held-out loss that rises in one jump and falls on from there comes from another evaluation, not from memory.
     - Where the files of the evaluation were hashed, only what follows their last change is judged.
     """
     known = val.finite[:, 0] & (val.steps >= _last_change(same))
     steps, losses = val.steps[known], val.values[known, 0]
+    rising = rising_score(score, steps, losses)
     if (nothing := _carries_little_over(steps, losses, logged, None)) is not None:
-        yield nothing
+        yield _softened(nothing, rising)
         return
     level = None if train is None else train.values[known, 0]
     standing = (max_gain, min_train_fall, min_gap_share)
     outcomes = list(_by_course(steps, losses, level, logged, facts, min_evals, min_rise, standing))
-    yield from outcomes
+    yield from (_softened(outcome, rising) if isinstance(outcome, Hit) else outcome for outcome in outcomes)
     little = _carries_little_over(steps, losses, logged, facts) or _never_beats_guess(steps, losses, logged, explained, facts)
     if little is not None and not any(isinstance(outcome, Hit) for outcome in outcomes):
-        yield little
+        yield _softened(little, rising)
+
+
+def rising_score(score: Series | None, steps: Steps, losses: Floats) -> str | None:
+    """Return the name of a score on held-out data that rises steadily since the held-out loss was lowest; None without one."""
+    if score is None or not len(losses):
+        return None
+    lowest = int(steps[int(np.argmin(losses))])
+    for place, name in enumerate(score.labels):
+        known = score.finite_in(place)
+        late = score.values[known & (score.steps >= min(lowest, int(np.median(score.steps[known] if known.any() else 0)))), place]
+        if is_held_out_score(name) and len(late) > 3 and rank_trend(parts_of(late)[1]) > -STEADY_FALL:
+            return name
+    return None
+
+
+def _softened(hit: Hit, rising: str | None) -> Hit:
+    return replace(hit, severity="note", message=f"{hit.message}, but {rising} still rises") if rising else hit
 
 
 def _by_course(
