@@ -94,10 +94,12 @@ def _is_of_single_samples(values: Floats, *, min_flips: int = 4) -> bool:
 def _since_it_rose(values: Floats, *, lowest_share: float = 0.1) -> Floats:
     """Return the values since a score left the lowest tenth of its range: one that stands at nothing has no noise.
 
-    >>> _since_it_rose(np.array([0.0, 0.0, 0.05, 0.6, 0.0, 0.9]))
+    >>> _since_it_rose(np.array([*[0.0] * 12, 0.05, 0.6, 0.0, 0.9]))
     array([0.6, 0. , 0.9])
     """
-    risen = values > values.min(initial=np.inf) + lowest_share * np.ptp(values) if len(values) else np.zeros(0, bool)
+    if len(values) < MIN_TREND_POINTS:
+        return values
+    risen = values > values.min() + lowest_share * np.ptp(values)
     return values[int(np.argmax(risen)) :] if risen.any() else values
 
 
