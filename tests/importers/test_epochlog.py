@@ -333,3 +333,18 @@ def test_a_bare_loss_beside_one_of_training_is_left_out_for_a_test_prints_it_too
     )
     (run,) = read(tmp_path, text + "Start testing\nTest: loss 9.5 (9.5)\nloss 9.5\n")
     assert [value for _, value in curve(run, "train_loss_raw")] == [2.0, 1.75, 1.5, 1.25, 1.0]
+
+
+def test_a_batch_may_be_called_batch_id(tmp_path):
+    (run,) = read(tmp_path, "".join(f"epoch: {n}, batch_id: {b}, loss:0.{9 - n}{b // 100}\n" for n in (0, 1) for b in (0, 500)))
+    assert [step for step, _ in curve(run, "train_loss_raw")] == [1, 501, 502, 1002]
+
+
+def test_lines_of_several_processes_are_no_batches(tmp_path):
+    text = "".join(
+        f"END TRAIN LOOP EPOCH {n}, Loss: {8 / n:.4f}\n" * 4 + f"END VALIDATION EPOCH {n}, Validation Loss: {9 / n:.4f}\n" * 4
+        for n in range(1, 7)
+    )
+    (run,) = read(tmp_path, text)
+    assert curve(run, "train_loss_raw")[:2] == [(1, 8.0), (2, 4.0)]
+    assert any("as of 4 processes" in note for note in run.notes), run.notes

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.importers import import_runs
 from ckaudit.importers.tables import jsonrows
 
 
@@ -214,3 +215,11 @@ def test_rewards_beside_a_count_of_episodes_are_what_episodes_were_worth(importe
     run = imported("".join(json.dumps(line) + "\n" for line in lines), "log.jsonl")
     name = "microbench_score/episode_return"
     assert [row[name] for row in run.rows] == [0.0, 2.0, 4.0, 6.0]
+
+
+def test_epochs_that_begin_anew_begin_another_run(tmp_path):
+    entries = [{"epoch": epoch, "train_loss": base / (epoch + 1)} for base in (8.0, 9.0) for epoch in range(12)]
+    (tmp_path / "log.txt").write_text(lines(*entries))
+    first, second = import_runs(tmp_path / "log.txt")
+    assert curve(first, "train_loss_raw")[2] == 4.0
+    assert curve(second, "train_loss_raw")[2] == 4.5

@@ -250,3 +250,9 @@ def test_of_tokens_of_source_and_target_those_of_the_target_are_the_speed(import
 def test_a_plan_that_no_count_could_hold_is_none(imported):
     run = imported("step:1/20000 train_loss:6.9\nstep:2/20000 train_loss:6.8\nstep:3/1e309 train_loss:6.7\n", "train.log")
     assert curve(run, "train_loss_raw") == {1: 6.9, 2: 6.8, 3: 6.7}
+
+
+def test_a_time_that_hardly_ever_falls_is_a_clock(imported):
+    text = "".join(f"[it {n:04d}] step={n * 1000} | loss={3 / n:.4f} | time={0.5 * n:.1f}m\n" for n in range(1, 41))
+    run = imported(text, "train.log")
+    assert [*curve(run, "step_time").values()] == pytest.approx([0.03] * 39), "half a minute for a thousand steps"

@@ -212,3 +212,12 @@ def test_epochs_of_a_policy_in_each_episode_follow_each_other(imported: Import) 
         text += f"Episode [1/1]:  {20 * episode}%|█ | {episode + 1}/5 [00:01<00:04, 24.1it/s]\n"
     values = curve(imported(text, "openrlhf.log"), "microbench_score/ret")
     assert values == {8 * (2 * episode + epoch): episode + epoch / 10 for episode in range(5) for epoch in (1, 2)}
+
+
+def test_a_bar_that_has_not_begun_shows_nothing_of_the_training(imported: Import) -> None:
+    text = "".join(
+        f" 0%|   | 0/4 [00:00<?, ?it/s, total_loss=inf]\r100%|███| 4/4 [00:04<00:00, 1.00it/s, total_loss={loss(epoch)}]\n"
+        for epoch in range(1, 13)
+    )
+    run = imported(text, "train.log")
+    assert list(curve(run, "train_loss_raw").values()) == [loss(epoch) for epoch in range(1, 13)]

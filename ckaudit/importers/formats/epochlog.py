@@ -80,6 +80,7 @@ def detects(source: Source) -> bool:
     """Tell whether two epochs have a loss and restart their batch count, if any; or have only losses of parts or scores."""
     if not is_text(source) or not (
         b"poch" in source.data
+        or b"EPOCH" in source.data[:DETECTION_BYTES]
         or b"pisode" in source.data
         or b"Train: " in source.data
         or b"pass " in source.data[:DETECTION_BYTES]
@@ -280,18 +281,25 @@ def _with_numbers(lines: EpochLines, *, min_lines: int = 3) -> tuple[EpochLines,
     if 2 * len(lines) < min_lines * (1 + lines.changes.sum()):
         return lines, []  # half of the epochs cannot have as many lines
     epoch = np.concatenate([[0], np.cumsum(lines.changes)])[: len(lines)]  # index of each line's epoch, in order of appearance
-    of_batches = []
-    for key, column in lines.columns.items():
-        if name_of(key) == "train_loss_raw":
-            in_epochs = np.bincount(epoch[column.present & lines.names_epoch])
-            if in_epochs.any() and np.median(in_epochs[in_epochs > 0]) >= min_lines:
-                of_batches.append(key)
+    counts = {name: _lines_an_epoch(lines, epoch, name) for name in ("train_loss_raw", "val_loss")}
+    of_batches = [key for key, count in counts["train_loss_raw"].items() if count >= min_lines]
     if len(of_batches) != 1:
         return lines, []
+    if (copies := counts["train_loss_raw"][of_batches[0]]) in counts["val_loss"].values():
+        return lines, [f"each epoch's lines stand {copies:.0f} times, those on held-out data too, as of {copies:.0f} processes"]
     present = lines.columns[of_batches[0]].present
     counted, first = np.cumsum(present), np.searchsorted(epoch, epoch)
     batches = np.where(present, counted - (counted - present)[first], NONE)
     return replace(lines, batches=batches), ["no line names a batch: those of an epoch were numbered from 1, as they stand"]
+
+
+def _lines_an_epoch(lines: EpochLines, epoch: Ints, name: str) -> dict[str, float]:
+    """Return how many lines the median epoch has of each key with a catalogue name."""
+    counts = {}
+    for key, column in lines.columns.items():
+        if name_of(key) == name and (in_epochs := np.bincount(epoch[column.present & lines.names_epoch])).any():
+            counts[key] = float(np.median(in_epochs[in_epochs > 0]))
+    return counts
 
 
 def _with_tests(lines: EpochLines) -> tuple[EpochLines, list[str]]:

@@ -30,7 +30,7 @@ from ckaudit.importers.tables.curves import (
 )
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, MappedSeries, Names, is_wanted, map_members, name_of
 from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
-from ckaudit.importers.tables.long_form import LABEL_COLUMNS, LabelColumn, runs_of, split_of
+from ckaudit.importers.tables.long_form import LABEL_COLUMNS, LabelColumn, runs_of, split_of, starts_of
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, forward_fill, steps_from
 
 NAME = "JSON lines"
@@ -79,10 +79,12 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
             hint=hint_on_unknown_names(list(rows.keys), "MEMBER"),
         )
     steps = mapped.series.get("step") or rows.columns.get(EPOCH)
-    runs = runs_of(labels, steps_from(steps) if steps else None)
+    places = steps_from(steps) if steps else None
+    logged = [column for name, column in mapped.series.items() if name not in ("step", "time")]
+    runs = runs_of(labels, places) or starts_of(places, rows.columns.get(EPOCH), logged)
     if not runs:
         return [_imported(rows, mapped, source.shown, asked="step" in columns)]
-    parts = {name: rows.at(places) for name, places in runs.items()}
+    parts = {name: rows.at(own) for name, own in runs.items()}
     return [
         _imported(part, map_members(part, columns, _NAMES, silent=labels), source.shown, asked="step" in columns, name=name)
         for name, part in parts.items()

@@ -215,8 +215,9 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     mapped = {**parts, **with_only_loss(raw, with_test_loss(raw, mapped))}
     hidden = losses_of_policy(raw, mapped)
     scores = scores_to_leave_out(raw)
+    elapsed = _elapsed(raw, mapped)
     for key, column in raw.items():
-        if key in scores and key not in mapped:
+        if key in elapsed or (key in scores and key not in mapped):
             continue
         name = mapped.get(key) or (common if (common := name_of(key)) not in mapped.values() else None)
         if name and key not in hidden and (scaled := _scaled(key, name, column)) is not None:
@@ -227,7 +228,7 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     summed, pair = take_adversarial_pair(columns, raw)
     notes = [*averaged.notes, *summed, *policy_note(list(raw), hidden), *_estimates(columns, raw, mapped)]
     timed, together = take_data_time(columns, raw)
-    notes += timed + _durations(columns, rows) + take_step_time_of_speed(columns, raw)
+    notes += timed + _durations(columns, rows, elapsed) + take_step_time_of_speed(columns, raw)
     notes += _tokens(columns, rows, facts)
     steps, step_notes = _steps(rows, columns)
     used = (*parts, *together, *averaged.used, *pair, *mapped)
@@ -274,11 +275,26 @@ def _estimates(columns: Columns, raw: Columns, mapped: Mapping[str, str]) -> lis
     ]
 
 
-def _durations(columns: Columns, rows: StepLines) -> list[str]:
+def _elapsed(
+    raw: Columns, mapped: Mapping[str, str], *, min_lines: int = 10, min_growth: float = 5.0, max_falls: float = 0.02
+) -> dict[str, float]:
+    """Return the keys of step times that hardly ever fall and grow `min_growth`-fold, with their unit in seconds: a clock."""
+    clocks = {}
+    for key, column in raw.items():
+        match, values = UNIT.fullmatch(key), column.values[column.recorded & np.isfinite(column.values)]
+        factor = SECONDS.get((match[2] if match else None) or "s")
+        if key in mapped or name_of(key) != "step_time" or factor is None or len(values) < min_lines:
+            continue
+        if (np.diff(values) < 0).mean() <= max_falls and values[-1] > min_growth * values[0] >= 0:
+            clocks[key] = factor
+    return clocks
+
+
+def _durations(columns: Columns, rows: StepLines, elapsed: Mapping[str, float]) -> list[str]:
     """Compute the duration of a step from the time so far: the mean over the steps since the previous line."""
     if "step_time" in columns:
         return []
-    clocks = {key: factor for key, factor in CLOCKS.items() if key in rows.columns}
+    clocks = {key: factor for key, factor in {**CLOCKS, **elapsed}.items() if key in rows.columns}
     if not clocks:
         return []
     key, factor = next(iter(clocks.items()))
