@@ -32,7 +32,7 @@ from ckaudit.run.rises import falls_from_each_jump, sustained_rise
 from ckaudit.run.robust import deviations_from_past, difference_noise, is_scatter, is_zero_but_for_rounding
 from ckaudit.run.run_facts import why_loss_need_not_fall
 from ckaudit.run.series import Floats, Series, at
-from ckaudit.run.spikes import passing_peaks
+from ckaudit.run.spikes import is_left_behind, largest_rise, passing_peaks
 
 MIN_SOURCE_CHANGE: float = source_drift.thresholds["min_change"]
 MIN_RELATIVE_CHANGE: float = source_drift.thresholds["min_relative_change"]
@@ -142,19 +142,18 @@ def schedule_right(
     - A spike that only the loss curve shows, under a rate that starts and ends near its peak: there is no schedule to blame.
       Whether the rate is too high is judged by rules that look at more than the loss.
     - A decay that gained nothing, where the loss is below `solved` of its first.
-    - A decay in which the loss stands after a fall of less than two fifths, as of a fine-tuning or before a model groks.
-    - A decay in which the loss stands and saves a tenth of what a constant guess costs: it may be at its floor.
+    - A decay in which the loss stands after a fall of less than two fifths, as of a fine-tuning or before a model groks, or
+      stands and saves a tenth of what a constant guess costs: it may be at its floor.
     - A decay in which the loss stands and is so noisy that a gain of 3.7 %, or that of the held-out loss, would not be seen.
-    - A decay in which the loss jumps and falls on, as where a task is made harder, or rises as LOSS004 calls harmless, such as
-      against a target that moves.
+    - A decay in which the loss jumps and falls on, as where a task is made harder, or rises as LOSS004 calls harmless.
     ## Bad
     The schedule did harm, or its decay no good:
 
     - A spike is graver than sev2.
     - A spike of the loss took back `lost` of all that had been gained by then, or was gained in the end (as passing_peaks and
-      sustained_rise have it).
-    - Such a spike of the loss is no sign where it begins with other data, as run.json plans them, or as the log shows by shares
-      of sources and languages or by lengths. Nor is it where LOSS004 calls a rise of this loss harmless.
+      sustained_rise have it), and is not left behind (is_left_behind).
+    - Such a spike is no sign where it begins with other data, as run.json plans them, or as shares of sources and languages or
+      lengths show. Nor is it where LOSS004 calls a rise of this loss harmless.
     - In the decay the loss stands or rises, and gains no more than `gain`.
     - `near`, `lost`, `decayed` (as the late stage of coverage), `solved` and `few` are starting values.
     """
@@ -176,14 +175,15 @@ def schedule_right(
     logged = (sources, MIN_SOURCE_CHANGE), (languages, MIN_SOURCE_CHANGE), (lengths, MIN_LENGTH_CHANGE)
     spike = None if harmless_rise else _unexplained_spike(course, over_peak, near, until, lost, _planned(facts), logged)
     if spike is not None:
-        word, numbers["spike"] = worst_of(word, "bad" if min(plan.start, plan.end) < near else "watch"), spike.height
+        is_bad = min(plan.start, plan.end) < near and not spike.is_harmless
+        word, numbers["spike"] = worst_of(word, "bad" if is_bad else "watch"), spike.height
         text += f"; at step {spike.step}, at the peak, the loss is {spike.height:.3g} above the {spike.low:.4g} before"
     if plan.end < decayed and (decay := _decay(course, plan.left, few, _held_out_gain(val, plan.left))) is not None:
         numbers["gain"] = decay.gain
         text += f"; in the decay the loss goes from {decay.before:.4g} to {decay.after:.4g}"
         if numbers["gain"] <= gain and (decay.rises or decay.stands):
-            is_bad = not harmless_rise and _is_bad_decay(decay, float(course.values[0]), solved, explained)
-            word = worst_of(word, "bad" if is_bad else "watch")
+            is_useless = not harmless_rise and _is_bad_decay(decay, float(course.values[0]), solved, explained)
+            word = worst_of(word, "bad" if is_useless else "watch")
         elif decay.is_made_harder:
             word = worst_of(word, "watch")
             text += ", which it jumps above, and falls on from there"
@@ -191,11 +191,12 @@ def schedule_right(
 
 
 class _Spike(NamedTuple):
-    """The highest jump near the peak: its step, how far it stands above the level before, and that level."""
+    """The highest jump near the peak: its step, its height above the level before, that level, and whether it did no harm."""
 
     step: int
     height: float
     low: float
+    is_harmless: bool
 
 
 def _why_loss_says_nothing(course: CurvePoints, facts: Manifest | None) -> str | None:
@@ -257,9 +258,8 @@ def _unexplained_spike(
     logged: Sequence[tuple[Series | None, float]],
 ) -> _Spike | None:
     """Return the highest jump near the peak that no change of the data explains; changes in the log are looked for last."""
-    if _spike(course, over_peak, near, until, lost, planned) is None:
-        return None
-    return _spike(course, over_peak, near, until, lost, [*planned, *_departing(*logged)])
+    has_spike = _spike(course, over_peak, near, until, lost, planned) is not None
+    return _spike(course, over_peak, near, until, lost, [*planned, *_departing(*logged)]) if has_spike else None
 
 
 def _spike(
@@ -274,6 +274,7 @@ def _spike(
     jump: float = 0.4,
     soon: int = 10,
     around_peak: int = 25,
+    back_within: float = 0.02,
 ) -> _Spike | None:
     """Return the highest jump of the loss while the rate was near its peak.
 
@@ -285,16 +286,16 @@ def _spike(
         lost: Share that a jump takes back of the way that the loss had come by then, or came by the end of the run.
         changes: Where the data become others: a jump that begins there is the data's.
         min_jump_share: Least jump, as a share of the level before, and least way that the loss had come, as a share of its first.
-        jump: Least jump of a single point that is back at once, as a share of the level before it.
-        soon: Steps after a change of the data within which a jump belongs to the change.
+        jump: Least jump of a single point that is back at once, as a share of the level before.
+        soon: Steps after a change of the data in which a jump belongs to it.
         around_peak: Points before and after a jump whose scatter it must stand out of.
+        back_within: Share of the steps within which half of a harmless jump is gone.
     """
     steps, values = course
     if len(values) < 5:
         return None
     at_peak = (np.nan_to_num(at(over_peak, steps).values).max(axis=1, initial=0.0) > near) & (steps <= until)
-    spikes = []
-    end = median(values[-max(3, len(values) // 20) :])
+    spikes, end = [], median(values[-max(3, len(values) // 20) :])
     for first, last, low in _stretches(values, min_jump_share):
         rows = first + np.flatnonzero(at_peak[first : last + 1])
         if not len(rows) or any(steps[first] > change.old and steps[first - 1] < change.new + soon for change in changes):
@@ -306,17 +307,16 @@ def _spike(
         if low > 0 and is_scatter(around, float(values[row]) / low):
             continue
         is_large = way > min_jump_share * abs(values[0]) and height > enough
-        if is_large and height > OVER_LATER_RISES * _largest_rise(values[steps > until], last - first + 2):
-            spikes.append(_Spike(int(steps[row]), height, low))
+        if is_large and height > OVER_LATER_RISES * largest_rise(values[steps > until], last - first + 2):
+            spikes.append(
+                _Spike(
+                    int(steps[row]),
+                    height,
+                    low,
+                    is_left_behind(steps, values, int(steps[first]), low, low + height, soon=back_within),
+                )
+            )
     return max(spikes, key=lambda spike: spike.height, default=None)
-
-
-def _largest_rise(values: Floats, width: int, *, max_width: int = 50) -> float:
-    """Return the largest rise of a curve within `width` points; 0 where the curve is not twice as long."""
-    width = min(width, max_width)
-    if len(values) < 2 * width:
-        return 0.0
-    return max(float((values[apart:] - values[:-apart]).max()) for apart in range(1, width + 1))
 
 
 def _stretches(values: Floats, min_jump_share: float) -> Iterator[tuple[int, int, float]]:

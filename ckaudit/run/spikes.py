@@ -21,8 +21,44 @@ MIN_POINTS_OF_END = 5
 MAX_POINTS_LAST_ALONE = 10
 """Up to this many points, the last one alone suffices if it exceeds the others by the square of the ratio: no more may follow."""
 
+SOON, MIN_FALL = 0.05, 0.25
+"""A jump that is half gone within this share of the steps did the run no harm, if the curve ends so far below its first value."""
+
 START_LEVELS = 2
 """The first levels never count as growth by themselves, because a quantity may start near zero."""
+
+
+def is_left_behind(steps: Steps, values: Floats, since: int, level: float, peak: float, *, soon: float = SOON) -> bool:
+    """Tell whether half of a jump is gone within a share of all steps, and the curve ends `MIN_FALL` below its first value.
+
+    Args:
+        steps: Shape (N,).
+        values: Finite, shape (N,).
+        since: Step at which the jump began.
+        level: What it rose from.
+        peak: What it rose to.
+        soon: That share.
+    """
+    first = int(np.searchsorted(steps, since))
+    worst = first + int(np.argmax(values[first:] >= peak))
+    if len(values) < worst + 3:
+        return False
+    after = np.median(np.lib.stride_tricks.sliding_window_view(values[worst:], 3), axis=1)
+    back = np.flatnonzero(after < (peak + level) / 2)
+    is_soon_back = len(back) > 0 and bool(steps[worst + back[0]] - since <= soon * steps[-1])
+    return is_soon_back and median(values[-max(3, len(values) // 10) :]) < (1 - MIN_FALL) * values[0]
+
+
+def largest_rise(values: Floats, width: int, *, max_width: int = 50) -> float:
+    """Return the largest rise of a curve within `width` points; 0 where the curve is not twice as long.
+
+    >>> largest_rise(np.array([3.0, 2.0, 2.5, 1.0, 1.2, 1.1]), 2)
+    0.5
+    """
+    width = min(width, max_width)
+    if len(values) < 2 * width:
+        return 0.0
+    return max(float((values[apart:] - values[:-apart]).max()) for apart in range(1, width + 1))
 
 
 def passing_peaks(

@@ -24,6 +24,7 @@ from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
 from ckaudit.rules.loss.loss_below_floor import loss_below_floor
 from ckaudit.rules.loss.overfitting import overfitting
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
+from ckaudit.run.medians import median
 from ckaudit.run.series import Series
 
 
@@ -58,6 +59,7 @@ def loader_stuck(
     reused: Series | None,
     *,
     min_repeat_share: float = 0.9,
+    max_left: float = 0.5,
     decisive: float = 4.0,
     strong: float = 2.0,
     medium: float = 1.0,
@@ -68,6 +70,8 @@ def loader_stuck(
     repeat only some. Two cases differ:
 
     - Where the program passes the very same array from the start on, no loader made it.
+    - Where every step from the first on has the same batch, and the training loss keeps half of what it began with, it is no
+      batch of a loader, which would be learnt by heart: all data may be in it, as of a graph.
     - Where batches were not compared, their losses tell: those of different samples never agree to the last digit.
     - Log odds are first guesses, to be fitted on runs of known truth.
     """
@@ -88,6 +92,9 @@ def loader_stuck(
         yield contradicts(decisive, "the program holds one array in hand, and asks no loader for another", batch_reused.name)
         return
     share = repeated_share(distance, loss, first.first_step, first.last_step)
+    if from_the_start and share >= min_repeat_share and (left := _share_left(loss)) > max_left:
+        what = f"one batch from the first step on would be learnt by heart, and {left:.0%} of the training loss is left"
+        yield contradicts(decisive, what, loss.name)
     if share >= min_repeat_share:
         yield supports(
             decisive, f"{share:.0%} of the batches from step {first.first_step} on are repeats of those just before", first
@@ -99,6 +106,12 @@ def loader_stuck(
         yield contradicts(decisive, f"batches are alike because nothing is in them: {empty.message}", empty)
     if heart := findings.since(first.first_step).first(overfitting, loss_below_floor):
         yield supports(medium, f"it is learnt by heart from then on: {heart.message}", heart)
+
+
+def _share_left(loss: Series) -> float:
+    """Return the training loss at the end as a share of what it began with; 0 where it is not positive."""
+    _, values = loss.finite_points()
+    return median(values[-3:]) / float(values[0]) if len(values) and values.min() > 0 else 0.0
 
 
 def _by_noise(loss: Series | None, strong: float, medium: float) -> Iterator[Evidence]:

@@ -20,7 +20,9 @@ MESSAGES = dict(
 
 
 @rule("LOSS009", severity="sev1", needs=[loss_input_misfit], unit="1")
-def loss_inputs_wrong(misfit: Series, *, min_misfit_share: float = 0.99, min_checkpoints: int = 3) -> Iterator[Hit | Skip]:
+def loss_inputs_wrong(
+    misfit: Series, *, min_misfit_share: float = 0.99, min_not_log_share: float = 0.5, min_checkpoints: int = 3
+) -> Iterator[Hit | Skip]:
     """The loss function is given what it does not take.
 
     ## What it checks
@@ -28,7 +30,8 @@ def loss_inputs_wrong(misfit: Series, *, min_misfit_share: float = 0.99, min_che
     `min_misfit_share` at every checkpoint that has one, and at least `min_checkpoints` checkpoints have one. Such rows are:
 
     - probabilities, where the function takes logits;
-    - numbers that are no log-probabilities, for nll_loss or ctc_loss;
+    - numbers that are no log-probabilities, for nll_loss or ctc_loss; here `min_not_log_share` of the rows is enough, because
+      what comes out of log_softmax sums to one in every row, while a model may learn rows that nearly do;
     - outputs whose shape differs from the targets', so that each output meets all targets.
     ## Why it matters
     A second softmax bounds the loss from below and takes most of the gradient away. A negative log-likelihood of raw numbers
@@ -41,12 +44,8 @@ def loss_inputs_wrong(misfit: Series, *, min_misfit_share: float = 0.99, min_che
     yield from too_few(misfit, min_checkpoints)
     for label in misfit.labels:
         column = misfit.only(label.__eq__).recorded_rows()
-        if len(column.steps) >= min_checkpoints and (column.values >= min_misfit_share).all():
+        enough = min_not_log_share if label == "no log-probabilities" else min_misfit_share
+        if len(column.steps) >= min_checkpoints and (column.values >= enough).all():
             yield Hit.at(
-                column.steps,
-                "sev1",
-                MESSAGES[label],
-                where="loss function",
-                value=float(column.values.min()),
-                limit=min_misfit_share,
+                column.steps, "sev1", MESSAGES[label], where="loss function", value=float(column.values.min()), limit=enough
             )

@@ -18,7 +18,7 @@ from ckaudit.run.negligible_changes import SOLVED
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter, looks_like_a_score
 from ckaudit.run.run_facts import TARGET_MOVES, is_known_to_be_a_loss, target_moves, why_loss_need_not_fall
 from ckaudit.run.series import Floats, Mask, Series, Steps
-from ckaudit.run.spikes import Incident, as_one_of_many, cluster_around, incidents, passing_peaks
+from ckaudit.run.spikes import Incident, as_one_of_many, cluster_around, incidents, is_left_behind, passing_peaks
 
 SPIKE_LEAD_STEPS, LED_JUMP_RATIO = 3, 1.25
 """Before an unstable step the gradient norm is flagged: a flag in the three steps before makes a lower jump an incident."""
@@ -228,7 +228,7 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
         is_grave = (
             peak > GRAVE_RATIO * max(values[0], median(values[: high[0]]))
             and not is_scatter(values, peak / level if level > 0 else np.inf, deviations=k)
-            and not _is_left_behind(loss, int(rows[high[0]]), level, peak)
+            and not is_left_behind(*loss.finite_points(), int(loss.steps[rows[high[0]]]), level, peak)
         )
         is_at_start = loss.steps[rows[high[0]]] <= FIRST_STEPS * loss.steps[-1]
         yield Hit.at(
@@ -240,16 +240,6 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
             limit=level,
             worst=int(np.argmax(values[high])),
         )
-
-
-def _is_left_behind(loss: Series, row: int, level: float, peak: float) -> bool:
-    """Tell whether half of a jump is gone within `OPENING` of all steps, and the loss ends `EARLY_JUMP` below its first."""
-    steps, values = loss.finite_points()
-    first = int(np.searchsorted(steps, loss.steps[row]))
-    worst = first + int(np.argmax(values[first:] >= peak))
-    is_back = running_medians(values[worst:], 3) < peak - BACK_SHARE * (peak - level)
-    is_soon_back = is_back.any() and steps[worst + int(is_back.argmax())] - steps[first] <= OPENING * steps[-1]
-    return bool(is_soon_back) and median(values[-max(3, len(values) // 10) :]) < (1 - EARLY_JUMP) * values[0]
 
 
 def _peaks(loss: Series, rows: Steps, *, after: float = -1.0) -> Iterator[Hit]:
