@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.schema.tensor_names import is_bias
 from ckaudit.rules.loss.loss_not_falling import EARLY_PLATEAU, held_out_falls, may_plateau
 from ckaudit.run.falls import fall_between_thirds
 from ckaudit.run.medians import median, medians_of_parts, medians_of_three, thirds_of_steps
@@ -167,7 +168,7 @@ def is_matrix(table: TensorTable, name: str) -> bool:
     fact = table.facts.get(name)
     if fact is not None and fact.shape is not UNSET and fact.shape:
         return len(fact.shape) > 1
-    return table.kind(name) != "norm" and not name.endswith("bias")
+    return table.kind(name) != "norm" and not is_bias(name)
 
 
 def uneven_list(row: Mapping[str, float]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ckaudit.contract.schema.tensor_names import other_attention_projections
+from ckaudit.contract.schema.tensor_names import other_attention_projections, weights_beside
 from ckaudit.run.column_builder import HALF_TYPES
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable
@@ -108,7 +108,7 @@ def _vanishing(gradient: Series, table: TensorTable, rounding: float) -> frozens
     columns = {name: place for place, name in enumerate(gradient.labels)}
     vanishing = set()
     for name, place in columns.items():
-        weight = columns.get(f"{name[:-4]}weight") if name.endswith(".bias") else None
+        weight = next((columns[other] for other in weights_beside(name) if other in columns), None)
         if weight is None:
             continue
         both = gradient.finite_in(place) & gradient.finite_in(weight) & (gradient.values[:, weight] > 0)

@@ -9,6 +9,7 @@ from ckaudit.causes.shared.activations import all_zero_module_before
 from ckaudit.causes.shared.gradients import partly_zero, quantization_step, without_embeddings
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
+from ckaudit.contract.schema.tensor_names import is_bias
 from ckaudit.metrics.activations import activation_sparsity, dead_unit_fraction
 from ckaudit.metrics.gradients import gradient_norm, gradient_zero_fraction
 from ckaudit.rules.activations.dead_units import dead_units
@@ -137,7 +138,7 @@ def _by_other_gradients(
         yield contradicts(strong, what, zeros.name)
     if (step := quantization_step(norm)) is not None:
         yield contradicts(decisive, f"gradients are made of steps of {step:.2g}: what is less became zero", gradient_norm.name)
-    biases = {place for place in places if place.rpartition(".")[2] == "bias"}
+    biases = {place for place in places if is_bias(place)}
     if norm is None or not biases or biases != {*places}:
         return
     beside = norm.only(lambda name: f"{name.removesuffix('weight')}bias" in biases)

@@ -8,6 +8,7 @@ import numpy as np
 from ckaudit.causes.cause import Advice, Findings, cause, contradicts, first_and_others, places_of, supports
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Evidence, Finding
+from ckaudit.contract.schema.tensor_names import is_bias
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.activations.dead_units import dead_units
@@ -132,7 +133,7 @@ def _by_share(
 
 def _of_biases(places: Collection[str], strong: float) -> Iterator[Evidence]:
     """Judge by whether the tensors that barely move are all biases."""
-    if places and all(place.rpartition(".")[2] == "bias" for place in places):
+    if places and all(map(is_bias, places)):
         yield contradicts(
             strong, f"{first_and_others(places)}: what leads to a bias leads to its weight as well, and that moves", "MOVE001"
         )

@@ -29,6 +29,43 @@ POLICY = re.compile(r"^(actors?|critics?|policy|(policy|value|quantile|q)_(net|n
 HEAD = re.compile(r"head$|^classifier$|^unembed|^to_logits$|^output$")
 
 
+SUFFIX = re.compile(r":\d+$")  # of a variable of TensorFlow
+BIASES = ("bias", "beta", "b")
+WEIGHTS = ("weight", "kernel", "scale", "gamma", "embedding", "w")
+"""Last words of the names of a module's parameters, in PyTorch, Flax, Haiku and Keras."""
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name, from the outermost module to the parameter, in lower case.
+
+    >>> words_of("params/layers_0/attn/query/kernel"), words_of("blocks.0.up.bias"), words_of("dense/bias:0")
+    (['params', 'layers_0', 'attn', 'query', 'kernel'], ['blocks', '0', 'up', 'bias'], ['dense', 'bias'])
+    """
+    return re.split(r"[./]", SUFFIX.sub("", name).lower())
+
+
+def is_bias(name: str) -> bool:
+    """Tell whether a name is that of a bias.
+
+    >>> is_bias("up.bias"), is_bias("attn/in_proj_bias"), is_bias("dense/bias:0"), is_bias("norm/scale")
+    (True, True, True, False)
+    """
+    last = words_of(name)[-1]
+    return last in BIASES or last.startswith("bias") or last.endswith("bias")
+
+
+def weights_beside(bias: str) -> list[str]:
+    """Return the names that the weight of a bias's module may have.
+
+    >>> weights_beside("up.bias")[:2], weights_beside("dense/bias:0")[1]
+    (['up.weight', 'up.kernel'], 'dense/kernel:0')
+    """
+    suffix = match[0] if (match := SUFFIX.search(bias)) else ""
+    bare = bias.removesuffix(suffix)
+    place = max(bare.rfind("."), bare.rfind("/")) + 1
+    return [f"{bare[:place]}{word}{suffix}" for word in WEIGHTS] if bare[place:].lower() in BIASES else []
+
+
 def depth_of(name: str) -> int | None:
     """Return the index of the block: the first whole number among the parts of a name, except that of a model in a sequence.
 

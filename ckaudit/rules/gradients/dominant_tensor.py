@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.tensor_names import is_bias
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import grad_global_norm, grad_to_weight, gradient_share, top_gradient_share
 from ckaudit.metrics.loss import ratio_to_guess, train_loss_raw
@@ -188,7 +189,7 @@ def _offenders(
 def _has_size(share: Series, sizes: Series | None) -> Mask:
     """Tell which tensors' weights have a size of their own, shape (P,): not biases, nor tensors that are zero at first."""
     zero = {name for name, size in zip(sizes.labels, sizes.values[0], strict=True) if size == 0} if sizes else set()
-    return np.array([name not in zero and not name.endswith("bias") for name in share.labels], bool)
+    return np.array([name not in zero and not is_bias(name) for name in share.labels], bool)
 
 
 def _beyond_others(relative: Floats) -> Floats:

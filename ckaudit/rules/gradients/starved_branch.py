@@ -6,6 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.tensor_names import is_bias
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
@@ -85,7 +86,7 @@ def _with_a_small_gain(rms: Series | None, table: TensorTable) -> frozenset[str]
     """Return the blocks with a gain that began small; a gain is a vector that is no bias."""
     if rms is None or not len(rms.steps):
         return frozenset()
-    gains = [name for name in rms.labels if name in table.facts and table.is_vector(name) and not name.lower().endswith("bias")]
+    gains = [name for name in rms.labels if name in table.facts and table.is_vector(name) and not is_bias(name)]
     first = {name: value for name, value in zip(rms.labels, rms.values[0].tolist(), strict=True) if value < SMALL_GAIN}
     return frozenset(block for name in gains if name in first and (block := table.block(name)) is not None)
 

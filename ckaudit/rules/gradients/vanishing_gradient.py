@@ -6,6 +6,7 @@ import numpy as np
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
+from ckaudit.contract.schema.tensor_names import is_bias
 from ckaudit.metrics.gradients import block_gradient_norm, gradient_norm
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import weight_rms
@@ -99,7 +100,7 @@ def _scaled_down(blocks: Sequence[str], rms: Series | None, table: TensorTable, 
     scales = [
         name
         for name, size in zip(rms.labels, first, strict=True)
-        if 0 < size < max_scale and table.is_vector(name) and not name.endswith("bias")
+        if 0 < size < max_scale and table.is_vector(name) and not is_bias(name)
     ]
     return np.array([any(name.startswith(f"{block}.") for name in scales) for block in blocks])
 

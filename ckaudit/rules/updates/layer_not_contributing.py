@@ -7,6 +7,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.tensor_names import is_bias
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.optimizer import learning_rate
@@ -178,7 +179,7 @@ def _is_matrix(name: str, tensors: TensorTable) -> bool:
     """Tell whether a tensor is a matrix of a block, as far as that is known."""
     fact = tensors.facts.get(name)
     flat = fact is not None and bool(fact.shape) and len(fact.shape or ()) < 2
-    flat = flat or tensors.no_gradient_reason(name) is not None or (fact is None and name.endswith("bias"))
+    flat = flat or tensors.no_gradient_reason(name) is not None or (fact is None and is_bias(name))
     return tensors.block(name) is not None and not flat and tensors.kind(name) != "norm" and not tensors.is_expert(name)
 
 

@@ -7,6 +7,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Severity
+from ckaudit.contract.schema.tensor_names import is_bias
 from ckaudit.metrics.activations import activation_rms
 from ckaudit.metrics.estimated_movement import cells_like
 from ckaudit.metrics.loss import train_loss_raw
@@ -175,7 +176,7 @@ def _by_spread(std: Series, rms: Series | None, facts: Manifest | None, max_gain
         )
         return
     tensors = table_of(facts)
-    drawn = std.only(lambda name: tensors.kind(name) not in ("norm", "embedding") and "bias" not in name.rpartition(".")[2])
+    drawn = std.only(lambda name: tensors.kind(name) not in ("norm", "embedding") and not is_bias(name))
     first, size = drawn.values[0], cells_like(drawn, rms)[0]
     spread = first[np.isfinite(first) & (first > MIN_SPREAD_SHARE * size) & (first > 0)]
     if len(spread) < MIN_MATRICES:
