@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ckaudit.contract.schema.tensor_names import other_attention_projections, weights_beside
+from ckaudit.contract.schema.tensor_names import other_attention_projections, says_nothing, weights_beside
 from ckaudit.run.column_builder import HALF_TYPES
+from ckaudit.run.medians import median
 from ckaudit.run.series import Mask, Series
 from ckaudit.run.tensors import TensorTable
 
@@ -26,7 +27,8 @@ def cancelled(
 
     The gradient of a bias is a sum of the output gradients that also enter the gradient of its module's weight. If the weight has
     a gradient and the bias has none above rounding, the path is open and the terms of the sum cancel: a later normalization
-    subtracts what is the same everywhere, a softmax ignores it, or a distance loss takes the difference of two outputs.
+    subtracts what is the same everywhere, a softmax ignores it, or a distance loss takes the difference of two outputs. A tensor
+    of which neither name nor shape is known may be such a bias, if its gradient is no more than rounding and not exactly zero.
 
     Args:
         gradient: Gradient norms, shape (T, P).
@@ -43,7 +45,8 @@ def cancelled(
     # A later forward pass may use what the first one did not.
     late = {name for name in known & {*gradient.labels} if table.no_gradient_reason(name) == "unused"}
     is_half_precision = types is not None and bool(np.isin(types.values[types.finite], HALF_TYPES).any())
-    return _vanishing(gradient, table, rounding_half if is_half_precision else rounding) | known - late
+    vanishing = _vanishing(gradient, table, rounding_half if is_half_precision else rounding)
+    return vanishing | _unknown_and_rounding(gradient, table) | known - late
 
 
 def half_precision_gains(names: Sequence[str], table: TensorTable, types: Series | None) -> frozenset[str]:
@@ -117,6 +120,21 @@ def _vanishing(gradient: Series, table: TensorTable, rounding: float) -> frozens
         if is_made and len(bias_norms) and bool(np.median(bias_norms / weight_norms) < rounding):
             vanishing.add(name)
     return frozenset(vanishing)
+
+
+def _unknown_and_rounding(
+    gradient: Series, table: TensorTable, *, rounding: float = 1e-7, min_tensors: int = 10
+) -> frozenset[str]:
+    """Return the tensors of unknown name and shape with a gradient that float32 would leave of the median tensor's, not zero.
+
+    A record of fewer than `min_tensors` tensors holds those that somebody chose to look at, and no key biases among them.
+    """
+    unknown = [name for name in gradient.labels if name not in table.facts and says_nothing(name)]
+    if not unknown or len(gradient.labels) < min_tensors:
+        return frozenset()
+    sizes = {name: gradient.values[gradient.finite_in(place), place] for place, name in enumerate(gradient.labels)}
+    usual = median([float(np.median(values)) for values in sizes.values() if len(values)])
+    return frozenset(name for name in unknown if len(sizes[name]) and 0 < np.median(sizes[name]) < rounding * usual)
 
 
 def unexplained_zero_gradients(gradient: Series, table: TensorTable) -> frozenset[str]:

@@ -54,6 +54,16 @@ def is_bias(name: str) -> bool:
     return last in BIASES or last.startswith("bias") or last.endswith("bias")
 
 
+def says_nothing(name: str) -> bool:
+    """Tell whether a name shows neither what a tensor is nor in which kind of module.
+
+    >>> says_nothing("t8"), says_nothing("blocks.3.up.weight"), says_nothing("attn.q")
+    (True, False, False)
+    """
+    words = words_of(name)
+    return words[-1] not in WEIGHTS and not is_bias(name) and _kind_by_words(words) == "other" and not NORM.search(words[-1])
+
+
 def weights_beside(bias: str) -> list[str]:
     """Return the names that the weight of a bias's module may have.
 

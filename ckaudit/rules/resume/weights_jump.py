@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.estimated_movement import cells_like
-from ckaudit.metrics.gradients import grad_global_norm
+from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.movement import weight_decay_to_update
 from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.pairs import together
@@ -16,6 +16,7 @@ from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import relative_movement, update_norm, weight_norm, weight_rms, weight_statistics_change
 from ckaudit.metrics.words import optimizer_adapts, tensors_written
 from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule, too_few
+from ckaudit.run.cancelled_gradients import cancelled
 from ckaudit.run.medians import median
 from ckaudit.run.run_facts import is_adaptive, is_plain_descent
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
@@ -61,6 +62,7 @@ UPDATES = "its updates do not add up to that"
         weight_rms,
         tensors_written,
         weight_decay_to_update,
+        gradient_norm,
     ],
     unit="1",
 )
@@ -76,6 +78,7 @@ def weights_jump(
     rms: Series | None,
     written: Series | None,
     decay: Series | None,
+    gradients: Series | None,
     *,
     min_change_share: float = 0.3,
     min_ratio: float = 10.0,
@@ -137,7 +140,8 @@ def weights_jump(
         return
     yield from too_few(moved, min_points)
     table = table_of(facts)
-    every = size.only(lambda name: table.no_gradient_reason(name) is None)
+    without_gradient = cancelled(gradients, table)
+    every = size.only(lambda name: name not in without_gradient and table.no_gradient_reason(name) is None)
     moved, size = together(moved, every)
     if len(moved.steps) < min_points:
         return
