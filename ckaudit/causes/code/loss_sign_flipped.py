@@ -45,6 +45,9 @@ MADE_BY_WRONG_SIGN = (impossible_value, initial_loss_off, loss_below_floor, loss
 MAX_CLIMB = 1000.0
 """How many times its first a loss may climb to and still tell a wrong sign: steps that overshoot multiply a loss without end."""
 
+FEW_POINTS = 27
+"""With fewer points the course of a climb hardly tells an ascent from steps that are too long, on held-out data neither."""
+
 MAX_ERRORS = 2.0
 """Standard errors of their medians by which a part of a climb may lie below the part before."""
 
@@ -150,13 +153,14 @@ def _by_course(
         yield supports(strong, f"the loss climbs to {last:.3g}, past the {guess:.3g} of a guess", rise)
     elif rise and guess is None and _climbs_throughout(train, rate):
         climb = f"from its start at {first:.3g} on the loss does nothing but climb"
-        as_well = ", as it does where steps are far too long"
-        yield supports(medium / 2 if explodes else strong, climb + as_well * explodes, rise)
+        as_well = explodes or len(losses) < FEW_POINTS
+        weight = medium / 2 if explodes else medium if as_well else strong
+        yield supports(weight, climb + ", as it does where steps are far too long" * as_well, rise)
     else:
         yield contradicts(decisive, f"the loss goes from {first:.3g} to {last:.3g}, as a loss that is descended", train.name)
     if mirrored:
         yield supports(strong, f"the first loss, {first:.3g}, is that of a guess with the other sign", train.name)
-    if val is not None and _worsens(val, guess) and not explodes:
+    if val is not None and _worsens(val, guess) and not explodes and len(losses) >= FEW_POINTS:
         values = val.values[val.finite]
         yield supports(medium, f"the held-out loss climbs from {values[0]:.3g} to {values[-1]:.3g}", val.name)
 

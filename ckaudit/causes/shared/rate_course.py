@@ -75,13 +75,18 @@ def rate_fall(steps: Steps, values: Floats, *, near: float = 0.01) -> RateFall |
 
 
 def changes_at_resumes(steps: Steps, values: Floats, facts: Manifest | None) -> list[ResumeRates]:
-    """Return the rate on the two sides of each resume; where a plan is known, the planned change is taken off."""
+    """Return the rate on the two sides of each resume; where a plan is known, the planned change is taken off.
+
+    The first step after a resume may still have the rate that was restored with the optimizer, before the scheduler sets its own:
+    of the first two steps the one whose rate differs more counts.
+    """
     changes = []
     for seam in resume_steps(facts):
-        before, after = np.flatnonzero(steps <= seam), np.flatnonzero(steps > seam)
-        if not len(before) or not len(after) or values[before[-1]] <= 0 or values[after[0]] <= 0:
+        before, after = np.flatnonzero(steps <= seam), np.flatnonzero(steps > seam)[:2]
+        if not len(before) or not len(after) or values[before[-1]] <= 0 or values[after].min() <= 0:
             continue
-        sides = np.array([before[-1], after[0]])
+        farthest = after[int(np.argmax(np.abs(np.log(values[after] / values[before[-1]]))))]
+        sides = np.array([before[-1], farthest])
         plan = planned_rate(facts, steps[sides])
         planned = plan[1] / plan[0] if plan is not None and (plan > 0).all() else 1.0
         low, high = values[sides].tolist()
