@@ -4,23 +4,23 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, in_order, logged_as, ratio, total
+from ckaudit.metrics.pairs import filled, in_order, logged_as, not_zero_of_nothing, ratio, total
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, root_sum_square, single
 from ckaudit.run.tensors import last_of_stack
 
 
-@metric(unit="1", reads=["gradients.*.norm"], source="playbook D1.3", memory=1)
+@metric(unit="1", reads=["gradients.*.norm", "gradients.*.nonfinite_count"], source="playbook D1.3", memory=1)
 def gradient_norm(run: Run) -> Series:
     r"""L2 norm of the loss gradient of each tensor, after AMP unscale and before clipping.
 
     $$g_p = \lVert \nabla_p L \rVert_F$$
 
     Shape (C, P): checkpoints by tensors. Not recorded if a tensor has no gradient or is stored elsewhere (sharded optimizers);
-    NaN if an element is NaN.
+    NaN if an element is NaN, also if a writer gave 0 because no element was left to add up.
     """
-    return run.series("gradients", "norm")
+    return not_zero_of_nothing(run.series("gradients", "norm"), run.series("gradients", "nonfinite_count"))
 
 
 def _with_idle_experts(run: Run) -> Series:

@@ -24,6 +24,23 @@ def together(first: Series, second: Series) -> tuple[Series, Series]:
     return _rows(first, np.flatnonzero(shared)), _rows(second, rows[shared])
 
 
+def not_zero_of_nothing(series: Series, nonfinite: Series) -> Series:
+    """Return a series with NaN where a writer gave 0 for a tensor with NaN or infinite elements: it added up the others, if any.
+
+    Args:
+        series: A norm or a spread, shape (C, P).
+        nonfinite: Number of such elements, shape (C, P); empty if it was not counted.
+    """
+    if not nonfinite or not (nonfinite.values > 0).any() or not (series.values == 0).any():
+        return series
+    broken = {(int(nonfinite.steps[row]), nonfinite.labels[place]) for row, place in np.argwhere(nonfinite.values > 0).tolist()}
+    values = series.values.copy()
+    for row, place in np.argwhere(values == 0).tolist():
+        if (int(series.steps[row]), series.labels[place]) in broken:
+            values[row, place] = np.nan
+    return replace(series, values=values)
+
+
 def ratio(part: Series, whole: Series) -> Series:
     """Divide two series cell by cell where both are recorded.
 

@@ -16,7 +16,7 @@ from ckaudit.metrics.estimated_movement import (
     tensor_of,
 )
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, ratio, together, total
+from ckaudit.metrics.pairs import filled, not_zero_of_nothing, ratio, together, total
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, at
 from ckaudit.run.tensors import TensorTable
@@ -28,7 +28,7 @@ NUMBERS = ("mean", "std", "min", "max")
 
 @metric(
     unit="1",
-    reads=["weights.*.frobenius_norm", "weights.*.numel", "weights.*.mean", "weights.*.std"],
+    reads=[*(f"weights.*.{name}" for name in ("frobenius_norm", "numel", "mean", "std", "nonfinite_count"))],
     source="Golub & Van Loan, Matrix Computations, section 2.3",
     memory=1,
 )
@@ -46,12 +46,13 @@ def weight_norm(run: Run) -> Series:
     count, std = together(count, std)
     known = count.recorded & mean.recorded & std.recorded
     values = np.where(known, np.sqrt(count.values) * np.hypot(mean.values, std.values), np.nan)
-    return filled(recorded, Series("weight_norm", "1", count.steps, count.labels, values, known))
+    norm = filled(recorded, Series("weight_norm", "1", count.steps, count.labels, values, known))
+    return not_zero_of_nothing(norm, run.series("weights", "nonfinite_count"))
 
 
 @metric(
     unit="1",
-    reads=["weights.*.mean", "weights.*.std", "weights.*.frobenius_norm", "weights.*.numel"],
+    reads=[*(f"weights.*.{name}" for name in ("mean", "std", "frobenius_norm", "numel", "nonfinite_count"))],
     source="definition",
     memory=1,
 )
@@ -66,7 +67,8 @@ def weight_rms(run: Run) -> Series:
     known = mean.recorded & std.recorded
     series = replace(mean, values=np.where(known, np.hypot(mean.values, std.values), np.nan), recorded=known)
     norm, count = together(run.series("weights", "frobenius_norm"), run.series("weights", "numel"))
-    return filled(series, ratio(norm, replace(count, values=np.sqrt(count.values))))
+    rms = filled(series, ratio(norm, replace(count, values=np.sqrt(count.values))))
+    return not_zero_of_nothing(rms, run.series("weights", "nonfinite_count"))
 
 
 @metric(unit="1", reads=["weight_deltas.*.norm", "weight_deltas.*.moved", "gradients.*.norm"], source="playbook D1.5", memory=1)
@@ -205,7 +207,7 @@ def _unclear(series: Series, run: Run, sampled: Series) -> Mask:
     return is_coarse(mean) & is_coarse(std) & ~shown
 
 
-@metric(unit="1", reads=["weights.*.std"], source="Glorot & Bengio 2010, section 4.2", memory=1)
+@metric(unit="1", reads=["weights.*.std", "weights.*.nonfinite_count"], source="Glorot & Bengio 2010, section 4.2", memory=1)
 def weight_std(run: Run) -> Series:
     r"""Population standard deviation of each weight tensor's elements.
 
@@ -213,7 +215,7 @@ def weight_std(run: Run) -> Series:
 
     Shape (C, P): checkpoints by tensors. NaN if no element is finite.
     """
-    return run.series("weights", "std")
+    return not_zero_of_nothing(run.series("weights", "std"), run.series("weights", "nonfinite_count"))
 
 
 @metric(unit="1", reads=["weights.*.min", "weights.*.max"], source="definition", memory=1)

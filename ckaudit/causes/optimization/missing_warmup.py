@@ -17,6 +17,7 @@ from ckaudit.metrics.weights import update_to_weight_global
 from ckaudit.metrics.words import optimizer_adapts
 from ckaudit.rules.activations.dead_units import dead_units
 from ckaudit.rules.data.batches_of_one_kind import batches_of_one_kind
+from ckaudit.rules.precision.nonfinite_values import nonfinite_values
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.weights.weight_scale_off import weight_scale_off
 from ckaudit.run.run_facts import is_plain_descent
@@ -118,6 +119,9 @@ def _before_any_update(first: Finding | None, loss: Series | None) -> str | None
         and first.first_step <= 1
     ):
         return f"the loss of step {first.first_step} comes before any update: {first.message}"
+    is_broken = first is not None and first.code == nonfinite_values.code
+    if is_broken and first is not None and (first.where, first.first_step) == (grad_global_norm.name, 1):
+        return "the gradient of step 1 is not finite before any update"
     if first_loss := too_high_at_first(loss):
         return f"the loss of step {first_loss[0]} is {first_loss[1]:.4g} before any update, more than any guess costs"
     return None

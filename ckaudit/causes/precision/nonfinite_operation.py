@@ -99,6 +99,8 @@ def nonfinite_operation(
         yield contradicts(
             strong, f"the loss was {first_loss[1]:.4g} before any update: numbers that large overflow", train_loss_raw.name
         )
+    elif start == 1 and first.where == grad_global_norm.name:
+        yield supports(strong, "the gradient of the first step is not finite, before any update", first)
     elif start > lead and has_finite_loss_before(loss, start, within=lead):
         yield supports(strong if is_watched else medium, f"nothing was wrong in the steps before step {start}", first)
     if grown := findings.first(weights_grow):
