@@ -34,7 +34,16 @@ from ckaudit.importers.text.epoch_lines import COUNTER, NONE, EpochLine, EpochLi
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import Cell, Ints, LinePattern, Mask, learn_pattern
 from ckaudit.importers.text.line_reader import MAX_FORMS, LogContent, RunFact, StepLines
-from ckaudit.importers.text.line_values import OF_TEST, TEST, is_wanted, name_of, named_lines, value_cells
+from ckaudit.importers.text.line_values import (
+    COUNT,
+    OF_TEST,
+    TEST,
+    is_wanted,
+    may_hold_values_ahead,
+    name_of,
+    named_lines,
+    value_cells,
+)
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines, prefix_end
 
@@ -47,8 +56,9 @@ _EPOCH = re.compile(
     re.IGNORECASE,
 )
 _BATCH = re.compile(
-    r"\A\s*\]\s*\[\s*(\d+)(?:\s*/\s*(\d+))?\s*\]|(?<![A-Za-z_])(?:iters?|iterations?|batch|step)(?:_?(?:id|idx|index))?\b[\s:#=\[(]*"
-    r"(\d+)(?:\s*/\s*(\d+))?",
+    rf"\A\s*\]\s*\[\s*({COUNT})(?:\s*/\s*({COUNT}))?\s*\]"
+    rf"|(?<![A-Za-z_/])(?:iters?|iterations?|batch|step)(?:_?(?:id|idx|index))?\b[\s:#=\[(]*({COUNT})(?:\s*/\s*({COUNT}))?(?!\.\d)"
+    rf"|(?<![\w./-])({COUNT})\s*/\s*({COUNT}) (?:mini)?batches\b",
     re.IGNORECASE,
 )
 _PLACE = re.compile(  # epoch and batch
@@ -163,6 +173,20 @@ class _LineForm(NamedTuple):
         return texts
 
 
+class _BatchCount(NamedTuple):
+    """Where a line counts its batch.
+
+    Attributes:
+        spans: Where the number of the batch, and the number of all batches, begin and end; -1 where there is none.
+        end: Where the values of the line may begin.
+        in_samples: Whether samples are counted instead of batches.
+    """
+
+    spans: tuple[tuple[int, int], tuple[int, int]]
+    end: int
+    in_samples: bool = False
+
+
 def _lines(data: bytes) -> Iterator[EpochLine]:
     """Yield all lines with a value after the first named epoch; a line in a form that was learned before costs one match."""
     epoch: int | None = None
@@ -230,22 +254,37 @@ def _cells(line: str, start: int, phase: str) -> tuple[list[Cell], bool]:
     place = _PLACE.match(line, start) or _PLACE.match(line)
     mark = place or _EPOCH.search(line)
     begin = mark.end() if mark else start
-    batch = None if place else _BATCH.search(line[begin:])
-    samples = None if place or batch else _SAMPLES.match(line[begin:])
-    counted = place or batch or samples
-    groups = (2, 3) if place else (1, 2) if samples or (batch and batch[1]) else (3, 4)
-    moved = 0 if place else begin
+    ahead = line[start : mark.start()] if mark and not place else ""
+    count = _BatchCount((place.span(2), place.span(3)), begin) if place else _batch_count(line, begin)
+    if mark and count is None and (before := _batch_count(line[: mark.start()], start)) and not before.in_samples:
+        count = before._replace(end=begin)
     cells = [Cell(_EPOCH_KEY, *mark.span(1))] if mark else []
     of_training = mark is None or not mark[0].lower().startswith(_EVALUATES)
-    if counted and of_training:
-        spans = zip((_BATCH_KEY, _BATCHES_KEY), map(counted.span, groups), strict=True)
-        cells += [Cell(key, moved + at, moved + to) for key, (at, to) in spans if at >= 0]
-    values = value_cells(line, begin + (batch.end() if batch else 0), "" if mark else phase)
+    if count and of_training:
+        cells += [Cell(key, *span) for key, span in zip((_BATCH_KEY, _BATCHES_KEY), count.spans, strict=True) if span[0] >= 0]
+    values = value_cells(line, count.end if count else begin, "" if mark else phase)
+    if ahead and may_hold_values_ahead(ahead):
+        known = {cell.key for cell in values}
+        before_mark = value_cells(line[: mark.start()] if mark else "", start)
+        values += [cell for cell in before_mark if name_of(cell.key) and cell.key not in known]
     values = values if of_training else [cell._replace(key=f"val {cell.key}") if cell.key in _TIMES else cell for cell in values]
     if mark and mark[0].lower().startswith("episode"):
         values = [cell._replace(key=f"episode {cell.key}") if cell.key in _OF_EPISODE else cell for cell in values]
     of_batches = mark is not None and mark[0].lower().startswith("train")  # as timm writes it
-    return ([*cells, *values] if mark or values else []), samples is not None and not of_batches
+    return ([*cells, *values] if mark or values else []), count is not None and count.in_samples and not of_batches
+
+
+def _batch_count(line: str, begin: int) -> _BatchCount | None:
+    """Return the count of batches or samples from a position on, or None where there is none."""
+    if batch := _BATCH.search(line[begin:]):
+        first = next(group for group in (1, 3, 5) if batch[group])
+        at, of = batch.span(first), batch.span(first + 1)
+        spans = (begin + at[0], begin + at[1]), (begin + of[0], begin + of[1]) if of[0] >= 0 else of
+        return _BatchCount(spans, begin + batch.end())
+    if samples := _SAMPLES.match(line[begin:]):
+        at, of = samples.span(1), samples.span(2)
+        return _BatchCount(((begin + at[0], begin + at[1]), (begin + of[0], begin + of[1])), begin, in_samples=True)
+    return None
 
 
 def _with_errors(lines: EpochLines) -> tuple[EpochLines, list[str]]:

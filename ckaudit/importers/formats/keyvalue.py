@@ -33,19 +33,24 @@ from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import Dialect, RunFact, StepLines
 from ckaudit.importers.text.line_values import (
     CLOCKS,
+    COUNT,
+    OF_MARKED_TEST,
     PAIR,
     SECONDS,
     UNIT,
     Columns,
     is_seconds_per_step,
     is_wanted,
+    key_of_evaluation,
     losses_of_policy,
+    may_hold_values_ahead,
     name_of,
     parts_of,
     scores_to_leave_out,
     take_data_time,
     take_step_time_of_speed,
     unused_keys,
+    with_marked_tests,
     with_only_loss,
     with_test_loss,
     with_unit,
@@ -55,22 +60,21 @@ from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 NAME = "key:value text log"
 GENERIC = True
 _STEP = re.compile(
-    r"(?<![\w./-])(?:(?:(?:train_|global_|optimizer_)?(?:step|update)s?|iterations?|up\.)|(iter))\s*+(?:[:=#]\s*+)?(\d++)"
-    r"(?:\s*+/\s*+(\d++))?(?![\w.])",
+    r"(?<![\w./-])(?:(?:(?:train_|global_|optimizer_)?(?:step|update)s?|iterations?|up\.)|(iter))\s*+(?:[:=#]\s*+)?"
+    rf"({COUNT})(?:\s*+/\s*+({COUNT}))?(?![\w.])",
     re.IGNORECASE,
 )
 NAME_BEFORE = r"(?<![A-Za-z])((?:[A-Za-z]{1,20} ){0,2}(?:loss|cost)) (?:after|at|in|for|of) "
 VALUE_BEHIND = r"(?:\s{0,4}(?:is|was|[:=,-])\s{0,4}|\s{1,4})(nan|[-+]?\d{1,20}(?:\.\d{0,20})?(?:e[-+]?\d{1,3})?)(?![\w.])"
 _NAME_FIRST = re.compile(
-    rf"{NAME_BEFORE}(?:(?:train_|global_|optimizer_)?(?:step|update)|iteration)\s{{0,2}}[#:]?\s{{0,2}}(\d{{1,12}}){VALUE_BEHIND}",
+    rf"{NAME_BEFORE}(?:(?:train_|global_|optimizer_)?(?:step|update)|iteration)\s{{0,2}}[#:]?\s{{0,2}}({COUNT}){VALUE_BEHIND}",
     re.IGNORECASE,
 )
 _BARE = re.compile(r"(\d+) (train|val|hella) (\d+\.\d+)\s*\Z")
 _CLU = re.compile(r".{0,80}logging_writer\.py:\d{1,6}\] \[(\d{1,12})\] ")
 _IN_BRACKETS = re.compile(r"(\d{1,12}) \[(?=[A-Za-z]\w{0,8} loss: )")
-_OF_ALL = re.compile(r"(\d+)/(\d+) (?=(?:\w+[_ ])?loss ?[:=])")
+_OF_ALL = re.compile(rf"({COUNT})/({COUNT}) (?=(?:\w+[_ ])?loss ?[:=])")
 _SOURCE_AND_TARGET = re.compile(r"(?<![\w/])\d{1,9}/ {0,8}(\d{1,9}) tok/s")  # in OpenNMT: tokens read, and tokens trained on
-_HELD_OUT_MARK = "[valid]"  # precedes the text of a line in Marian's logs
 _MAX_CHARACTERS_AHEAD = 100  # the step must begin within so many characters
 _FACTS = (
     ("parameters", re.compile(r"(?:model_params|num_params|n_params):\s?(\d+)\s*\Z")),
@@ -126,7 +130,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _known_cells(line: str, start: int) -> list[Cell] | None:
     """Return the values of a line that has a step, and a known value, the time so far or adversarial losses; else None."""
     cells = _cells(line, start)
-    if not cells or any(name_of(cell.key) or cell.key in CLOCKS for cell in cells):
+    if not cells or any(name_of(cell.key) or cell.key in CLOCKS or cell.key == OF_MARKED_TEST for cell in cells):
         return cells
     return cells if have_adversarial_losses(cell.key for cell in cells) else None
 
@@ -152,25 +156,30 @@ def _cells(line: str, start: int) -> list[Cell] | None:
     seen = {cell.key for cell in cells}
     if match[0].lower().startswith("up."):
         seen |= {"time", "time [s]"}  # the time of all updates since the previous line
-    cells += _pairs(line, match.end(), seen, is_held_out=_HELD_OUT_MARK in line[:start])
-    if len(cells) == 1:  # TensorFlow's estimators write `loss = 2.5, step = 100 (1.2 sec)`
-        before = (pair for pair in PAIR.finditer(line, start, match.start()) if name_of(pair[1].lower()))
-        cells = [*(Cell(pair[1].lower(), *pair.span(2)) for pair in before), *cells]
-    return cells if len(cells) > 1 else None
+    cells += _pairs(line, match.end(), seen, start)
+    cells += _pairs_ahead(line, start, match.start(), seen)
+    return sorted(cells, key=lambda cell: cell.start) if len(cells) > 1 else None
 
 
-def _pairs(line: str, begin: int, seen: set[str], *, is_held_out: bool) -> Iterator[Cell]:
-    """Yield the values of a line after its step, except for the keys that were seen."""
+def _pairs(line: str, begin: int, seen: set[str], start: int) -> Iterator[Cell]:
+    """Yield the values of a line after its step, except for the keys that were seen; `start` is where its text begins."""
     for pair in PAIR.finditer(line, begin):
-        name = pair[1].lower()
-        if is_held_out and name_of(name) == "train_loss_raw":
-            name = f"val {name}"
+        name = key_of_evaluation(pair[1].lower(), line[start : pair.start()])
         key = f"{name} [{pair[3]}]" if pair[3] else with_unit(name, line, pair.end(2))
         if key not in seen:
             seen.add(key)
             yield Cell(key, *pair.span(2))
     if "tok/s" not in seen and (speed := _SOURCE_AND_TARGET.search(line, begin)):
         yield Cell("tok/s", *speed.span(1))
+
+
+def _pairs_ahead(line: str, start: int, end: int, seen: set[str]) -> Iterator[Cell]:
+    """Yield the known values before the step: TensorFlow's estimators write `loss = 2.5, step = 100 (1.2 sec)`."""
+    for pair in PAIR.finditer(line, start, end) if may_hold_values_ahead(line[start:end]) else ():
+        key = key_of_evaluation(pair[1].lower(), line[start : pair.start()])
+        if key not in seen and name_of(key):
+            seen.add(key)
+            yield Cell(key, *pair.span(2))
 
 
 def _facts(text: str) -> Iterator[tuple[str, str]]:
@@ -207,7 +216,7 @@ def is_derived(key: str) -> bool:
 
 def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]) -> NamedLines:
     """Give the columns catalogue names and units, and convert steps to finished updates."""
-    averaged = average_sides(rows.columns)
+    averaged = average_sides(with_marked_tests(rows.columns))
     raw = averaged.columns
     columns: Columns = {}
     taken = []

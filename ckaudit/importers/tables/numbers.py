@@ -1,6 +1,7 @@
 """Numbers as other programs write them: single ones, and columns that distinguish *not recorded* from *recorded as NaN*."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -54,6 +55,12 @@ def counted(count: int, one: str, many: str) -> str:
     return f"1 {one}" if count == 1 else f"{count:,} {many}"
 
 
+NOT_FINITE = r"(?:nan(?:\(\w{0,12}\))?|inf(?:inity)?|1\.#(?:[qs]?nan|ind|inf)\d{0,6})"
+"""A pattern for a number that is not finite, as C and the C library of Windows print it too."""
+
+_NOT_FINITE = re.compile(rf"([-+]?)({NOT_FINITE})", re.IGNORECASE)
+
+
 def count_of(text: str) -> int | None:
     """Return the count in a text; None where it holds none, or one with more digits than any real count.
 
@@ -76,12 +83,17 @@ def float_of(text: str) -> float:
         ValueError: Where the text is not a number. A text with an underscore is not one, though Python's own `float` accepts it:
             a log with `1_1.84` means an epoch and a loss.
 
-    >>> float_of("1e-3"), float_of(" nan")
-    (0.001, nan)
+    >>> float_of("1e-3"), float_of(" nan"), float_of("-nan(ind)"), float_of("-1.#INF")
+    (0.001, nan, nan, -inf)
     """
     if "_" in text:
         raise ValueError(text)
-    return float(text)
+    try:
+        return float(text)
+    except ValueError:
+        if not (written := _NOT_FINITE.fullmatch(text.strip())):
+            raise
+        return float(f"{written[1]}{'inf' if 'inf' in written[2].lower() else 'nan'}")
 
 
 def number(value: Any) -> float | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ckaudit.importers.tables.growing_column import GrowingColumn
 from ckaudit.importers.tables.numbers import Numbers, number
-from ckaudit.importers.text.prefix import parse_prefix, time_span, unix_times
+from ckaudit.importers.text.prefix import EVALUATIONS, parse_prefix, time_span, unix_times
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,7 +22,10 @@ Mask = NDArray[np.bool_]
 NO_RANK = -1
 # Only numbers: a form that was learned from a broken line must not match good lines with their fields in its values.
 _PLAIN_NUMBER = re.compile(r"[-+.0-9eEnaifNAIF]+")
-_NUMBER, _NUMBER_WITH_COMMAS, _WORD = r"[-+.0-9eEnaifNAIF]++", r"[-+.,0-9eEnaifNAIF]++", r"[^\s|,/:=]++"
+_NUMBER, _WORD = r"[-+.0-9eEnaifNAIF]++", r"[^\s|,/:=]++"
+_NUMBER_WITH_COMMAS = rf"{_NUMBER}(?:,{_NUMBER})*+"  # a comma behind it is not a part of it
+
+_NOT_BEHIND_EVALUATION = "".join(rf"(?<!(?i:\[{word}\]{gap}))" for word in EVALUATIONS for gap in ("", " ", ":", ": "))
 
 
 class Cell(NamedTuple):
@@ -150,7 +153,8 @@ def learn_pattern(line: str, start: int, cells: Sequence[Cell], wanted: Callable
     """
     rest = line[cells[-1].end :].rstrip()
     taken = [wanted(cell.key) or (cell is cells[-1] and not rest) for cell in cells]
-    parts, at = [], start
+    # "[train] " and "[valid] " are equally long: a form that was learned behind the former must not match behind the latter.
+    parts, at = [_NOT_BEHIND_EVALUATION if "]" in line[:start] else ""], start
     for cell, is_taken in zip(cells, taken, strict=True):
         value = _value(line[cell.start : cell.end])
         parts += [_between(line[at : cell.start], first=at == start), f"({value})" if is_taken else value]

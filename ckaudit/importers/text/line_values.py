@@ -24,7 +24,7 @@ from ckaudit.importers.names import (
 )
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
-from ckaudit.importers.tables.numbers import Numbers, fill_missing, number
+from ckaudit.importers.tables.numbers import NOT_FINITE, Numbers, fill_missing, number
 from ckaudit.importers.text.adversarial_losses import average_sides, discriminator_accuracies, take_adversarial_pair
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import Cell
@@ -32,10 +32,14 @@ from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines
 from ckaudit.importers.text.log import Format, NamedLines, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE
 
+COUNT = r"(?:[1-9]\d{0,2}(?:,\d{3})++(?!,?\d)|\d++)"
+"""A pattern for counts, which may have thousands separators."""
+
 PAIR = re.compile(
     r"(?<![\w./-])([A-Za-z_](?:[\w/.@]|-(?=[A-Za-z]))*(?: [A-Za-z_][\w/.@]*){0,2})(?:\s*(?:[:=]|=>|-{1,2}>)\s*|\s+)"
     r"(?:(?:tensor|array|np\.float(?:16|32|64))\([\[ ]{0,4}|\[(?=[-+]?\d{1,20}\.\d{0,20}\]))?"
-    r"([-+]?(?:nan|inf|(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+))(?=([A-Za-z%]{0,9})(?:[\s,;|)\]}/]|$))",
+    rf"([-+]?(?:{NOT_FINITE}|(?:[1-9]\d{{0,2}}(?:,\d{{3}})+|\d+(?!,\d))(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+))"
+    r"(?=([A-Za-z%]{0,9})(?:[\s,;|)\]}/]|$))",
     re.IGNORECASE,
 )
 SECONDS = {"ms": 1e-3, "s": 1.0, "us": 1e-6, "sec": 1.0, "m": 60.0}
@@ -49,6 +53,13 @@ _FIRST_OF_CLASSES = ("prec@1", "acc@1")
 _CURRENT = re.compile(r"(?<![A-Za-z])(cur|best) metric, ", re.IGNORECASE)
 _OF_TRAINING = re.compile(r"(?<![a-z])(?:tr|trn|train|training)(?![a-z])")
 _HELD_OUT = re.compile(r"(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|dev)(?![A-Za-z])", re.IGNORECASE)
+_MARKS_EVALUATION = re.compile(  # not the name of a value, as in `val 5.28` or `eval=False`, and no part of a path
+    r"(?<![\w./=-])(?<!last )(?<!next )(?<!best )(?<!since )(?<!until )"
+    r"(?:(val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|dev)|test|testing)(?![\w./=-])"
+    r"(?!\s{0,4}:?\s{0,4}(?:[-+.\d]|nan\b|inf|true\b|false\b|no(?:ne)?\b))",
+    re.IGNORECASE,
+)
+_LOOKS_BACK = re.compile(r"(?<![a-z])(?:best|lowest|highest|min|max|final|early|load|resum|restor|sav|improv)", re.IGNORECASE)
 _MEAN = re.compile(r"[ _](?:avg|average|mean|is)\Z|\A(?:avg|average|mean)\d{0,4}[ _]")
 _OWN = {
     "train": "train_loss_raw",
@@ -69,7 +80,10 @@ _OWN = {
     "loss_scale": "loss_scale",
     "tok/s": "tokens_per_sec",
 }
-_HELPERS = frozenset({"step", "iter", "total", *CLOCKS})
+OF_MARKED_TEST = "loss of a test"
+"""The key of a bare loss in a line that speaks of a test; "test" may also be the name of the run."""
+
+_HELPERS = frozenset({"step", "iter", "total", OF_MARKED_TEST, *CLOCKS})
 _BEHIND = re.compile(r" ?(s|sec|[a-z]{2,12}/s(?:ec)?|[GM]i?B)(?![\w/])")
 _PER_SECOND = re.compile(r"(?:(?:train|timing|perf|global|speed)_)?(?:steps?|iters?|iterations?|it)_(?:per_)?(?:s|sec|second)")
 Columns = dict[str, Numbers]
@@ -99,6 +113,39 @@ def is_steps_per_second(key: str) -> bool:
 def is_seconds_per_step(key: str) -> bool:
     """Tell whether a key says by itself that it is the seconds per step; `time` may be that of anything."""
     return key not in _OWN and name_of(key) == "step_time"
+
+
+def key_of_evaluation(name: str, before: str) -> str:
+    """Return the key of a value: that of a held-out loss if it is a bare loss after a word that marks an evaluation.
+
+    Args:
+        name: The name of the value, in lower case.
+        before: The line up to the name.
+
+    >>> key_of_evaluation("loss", "eval at step 100: "), key_of_evaluation("loss", "step 100, val 5.28, ")
+    ('val loss', 'loss')
+    """
+    if "train" in name or name_of(name) != "train_loss_raw" or not (mark := _MARKS_EVALUATION.search(before)):
+        return name
+    return f"val {name}" if mark[1] else OF_MARKED_TEST
+
+
+def may_hold_values_ahead(text: str) -> bool:
+    """Tell whether values before a step or an epoch are of that step: those of the best one, or of a saved one, are not.
+
+    >>> may_hold_values_ahead("loss: 2.31, "), may_hold_values_ahead("Best val_loss: 2.31 at ")
+    (True, False)
+    """
+    return not _LOOKS_BACK.search(text)
+
+
+def with_marked_tests(columns: Columns) -> Columns:
+    """Return the columns with losses of lines that speak of a test as test losses beside a training loss, else as the loss."""
+    if OF_MARKED_TEST not in columns:
+        return columns
+    others = {key: column for key, column in columns.items() if key != OF_MARKED_TEST}
+    key = OF_TEST if any(name_of(key) == "train_loss_raw" for key in others) else "loss"
+    return others | {key: fill_missing(others[key], columns[OF_MARKED_TEST]) if key in others else columns[OF_MARKED_TEST]}
 
 
 def losses_of_policy(raw: Mapping[str, Numbers], mapped: Mapping[str, str]) -> list[str]:

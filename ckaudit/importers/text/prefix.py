@@ -16,6 +16,9 @@ from ckaudit.importers.tables.table_header import UTF16_MARKS, text_of
 BLOCK_BYTES = 2**22
 MAX_LINE = 2**14  # no line with a step is longer
 
+EVALUATIONS = ("val", "valid", "validation", "eval", "evaluation", "dev", "test")
+"""Words that in brackets before a line say what its loss is of: they are no prefix."""
+
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _QUOTED_NAME = re.compile(r"""(?<=[{,\s])(['"])([A-Za-z][\w /.-]{0,60})\1(?=\s?:)""")
 _TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
@@ -32,7 +35,7 @@ _PIECE = re.compile(
       | \[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?:?(?=\s|\[)
       | (?P<node>[a-z](?=[\w.-]{{0,62}}\d)[\w.-]{{1,63}}):(?:\d+:\d+[ ]\[(?P<card>\d{{1,4}})\])?(?=\s)  # pdsh, NCCL
       | (?:stdout|stderr)[ ][FP](?=\s)                               # Kubernetes
-      | \[[\w./:<>@-]{{1,80}}\]:?
+      | \[(?!(?:{"|".join(EVALUATIONS)})\])[\w./:<>@-]{{1,80}}\]:?
       | [\w.]{{1,80}}[ ]-(?=\s)                                      # the name of a Python logger
       | [-|:](?=\s)
     )""",
