@@ -68,3 +68,27 @@ def test_a_count_between_a_loss_and_its_value_is_its_step(imported: Import) -> N
 def test_counts_that_do_not_only_rise_are_no_steps(imported: Import) -> None:
     run = imported("".join(f"[{place % 4 + 1}/4] loss: {2 - place / 10:.2f}\n" for place in range(8)), "out.log")
     assert list(curve(run, "train_loss_raw")) == list(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{{'step': {}, 'loss': {}}}",
+        "INFO: {{'loss': {1}, 'global_step': {0}}}",
+        "batch {} loss {}",
+        "batch {:,} loss {}",
+        "it: {} loss: {}",
+        "n_updates={} loss={}",
+        "[  {}] loss: {}",
+        "{}: loss {}",
+        "#{} loss {}",
+    ],
+)
+def test_a_rising_count_beside_each_loss_is_its_step(imported: Import, line: str) -> None:
+    run = imported("".join(line.format(step, 5 - step / 100) + "\n" for step in range(10, 80, 10)), "train.log")
+    assert curve(run, "train_loss_raw") == {step: 5 - step / 100 for step in range(10, 80, 10)}
+
+
+def test_counts_that_do_not_rise_are_no_steps(imported: Import) -> None:
+    text = "".join(f"batch {batch} loss {5 - epoch - batch / 100}\n" for epoch in range(2) for batch in (10, 20, 30))
+    assert list(curve(imported(text, "train.log"), "train_loss_raw")) == [1, 2, 3, 4, 5, 6]

@@ -1,7 +1,8 @@
 """Lines of losses that name neither a step nor an epoch, `Training Loss: 0.1345`: they are numbered in order.
 
-A count beside each loss is the step if it always rises, as in MMEngine's `Iter(train) [  50/40000]  loss: 1.73` and Tacotron 2's
-`Train loss 50 1.73`. Validation values between two such lines belong to the first of them.
+A count beside each loss is the step if it always rises, as in MMEngine's `Iter(train) [  50/40000]  loss: 1.73`, Tacotron 2's
+`Train loss 50 1.73`, a printed dictionary, `{'step': 50, 'loss': 1.73}`, or `batch 50: loss 1.73`. Validation values between two
+such lines belong to the first of them.
 """
 
 import re
@@ -13,10 +14,11 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.tables.numbers import count_of
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import Ints
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
-from ckaudit.importers.text.line_values import has_training_loss, is_wanted, known_values, name_of, named_lines
+from ckaudit.importers.text.line_values import COUNT, has_training_loss, is_wanted, known_values, name_of, named_lines
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
@@ -31,6 +33,11 @@ MIN_LINES = 5
 HEAD_BYTES = 2**21
 _COUNT_OF_ALL = re.compile(r"\[ {0,12}(\d{1,12})/ {0,12}\d{1,12}\]")
 _COUNT_BEHIND_NAME = re.compile(r"(?<=loss )(\d{1,12}):? {1,6}(?=\d{1,12}\.\d)", re.IGNORECASE)
+_NAMED_COUNT = re.compile(
+    r"(?<![\w./-])(?:(?:global[_ ])?(?:step|iter|iteration|update)|it|itr|(?:mini[_-]?)?batch|round|(?:n|num)_updates)s?"
+    rf"(?: ?[:=#] ?| )#?({COUNT})(?![\w.%]|,\d)|\A\W{{0,4}}({COUNT})(?=[:\]]? .{{0,40}}loss)",
+    re.IGNORECASE,
+)
 _MMENGINE_EVALUATION = "(val)"
 Numbered = tuple[int, int, dict[str, float]]
 
@@ -76,8 +83,9 @@ def _lines(data: bytes, counts: "array[int]") -> Iterator[Numbered]:
         text = line[: behind.start()] + line[behind.end() :] if behind else line
         values = known_values(text)
         if has_training_loss(values):
-            count = behind or _COUNT_OF_ALL.search(line)
-            counts.append(int(count[1]) if count else -1)
+            count = behind or _COUNT_OF_ALL.search(line) or _NAMED_COUNT.search(line)
+            known = count_of(count[count.lastindex or 1]) if count else None
+            counts.append(-1 if known is None else known)
         if values and counts:
             yield line_number, len(counts), values
 
