@@ -40,6 +40,7 @@ from ckaudit.importers.tables.curves import (
     drop_other_clock,
     drop_placeholders,
     imported_run,
+    steps_in_epochs,
     steps_of,
     steps_of_epochs,
     steps_of_tokens,
@@ -358,6 +359,9 @@ def _steps(table: NumberTable, series: Mapping[str, Numbers], chosen: Mapping[st
             steps, notes = forward_fill(steps, steps != NO_STEP), [CARRIED.format(better)]
         elif table.header[chosen["step"]] == CALLS:
             notes.append(ONLY_CALLS)
+        epoch = epoch_of(table.header)
+        steps, anew = steps_in_epochs(steps, None if epoch is None else table.columns.get(epoch))
+        notes += anew
         return StepAxis(steps, [*notes, *counted_from_zero(steps, series)])
     if "tokens_seen" in series and "tokens_per_update" in series:
         derived = steps_of_tokens(series["tokens_seen"], series["tokens_per_update"])

@@ -25,6 +25,7 @@ from ckaudit.importers.tables.curves import (
     counter_of_updates,
     drop_other_clock,
     imported_run,
+    steps_in_epochs,
     steps_of,
     steps_of_epochs,
 )
@@ -112,6 +113,8 @@ def _steps(rows: JsonRows, series: Mapping[str, Numbers], mapped: MappedSeries, 
             steps, notes = forward_fill(steps, steps != NO_STEP), [CARRIED.format(better)]
         elif mapped.keys["step"] == CALLS:
             notes.append(ONLY_CALLS)
+        steps, anew = steps_in_epochs(steps, rows.column(EPOCH))
+        notes += anew
         return StepAxis(steps, [*notes, *counted_from_zero(steps, series)])
     if axis := steps_of_epochs(rows.column(EPOCH), series.values()):
         return axis

@@ -235,6 +235,32 @@ def steps_of_epochs(epochs: Numbers, series: Iterable[Numbers]) -> StepAxis | No
     return StepAxis(steps + shift, [f"{note}; how many updates an epoch took is not recorded"], "epoch")
 
 
+def steps_in_epochs(steps: NDArray[np.int64], epochs: Numbers | None) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the updates of steps that count anew in each epoch, and a note on it; other steps are returned as they are.
+
+    Args:
+        steps: Step of each row, `NO_STEP` where it has none.
+        epochs: Epoch of each row; None: no column holds it.
+
+    >>> steps_in_epochs(np.array([10, 20, 10, 20]), recorded_in_full(np.array([0.0, 0, 1, 1])))[0].tolist()
+    [10, 20, 30, 40]
+    """
+    own = np.flatnonzero(steps != NO_STEP)
+    if epochs is None or not len(own):
+        return steps, []
+    epoch, step = steps_from(epochs)[own], steps[own]
+    begins = np.diff(epoch) > 0
+    falls = np.diff(step) < 0
+    if (epoch == NO_STEP).any() or (np.diff(epoch) < 0).any() or not begins.any() or (begins != falls).any():
+        return steps, []
+    from_zero = int((step == 0).any())
+    size = int(step.max()) + from_zero
+    first = int(epoch.min())
+    updates = steps.copy()
+    updates[own] = (epoch - (min(first, 1))) * size + step + from_zero
+    return updates, [f"the step counts anew in each epoch: update N is epochs finished times {size:,}, plus the step"]
+
+
 def counter_of_updates(counters: Mapping[str, Numbers], series: Mapping[str, Numbers]) -> str:
     """Return the counter of updates to use instead of W&B's `_step`, which counts log calls: a counter logged with every loss.
 
