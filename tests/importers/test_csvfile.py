@@ -211,7 +211,7 @@ def test_a_torn_last_row_is_left_out(imported):
 def test_cells_that_are_no_numbers_are_counted_with_their_line(imported):
     run = imported("step,loss\n1,2\n\n2,oops\n3,1\n")
     assert curve(run, "train_loss_raw") == {1: 2.0, 3: 1.0}
-    assert noted(run, "1 cells of loss are no numbers and count as not recorded, first 'oops' in line 4")
+    assert noted(run, "1 cell of loss is no number and counts as not recorded, first 'oops' in line 4")
 
 
 def test_a_cell_without_end_costs_its_record_and_no_more_memory(imported):

@@ -277,3 +277,27 @@ def test_nan_beside_a_loss_that_goes_on_is_a_gap(tmp_path, capsysbinary, columns
     code, report, _ = judged(tmp_path, capsysbinary, rows_of(*columns))
     assert (code, grave(report)) == (0, [])
     assert f"{note}: read as not recorded" in report["notes"]
+
+
+def test_steps_with_thousands_separators_are_counts(imported):
+    steps = range(250, 2250, 250)
+    quoted = imported("step,loss\n" + "".join(f'"{step:,}",{5 - step / 1000}\n' for step in steps)).rows
+    tabbed = imported("step\tloss\n" + "".join(f"{step:,}\t{5 - step / 1000}\n" for step in steps)).rows
+    assert [row["step"] for row in quoted] == [row["step"] for row in tabbed] == [*steps]
+
+
+def test_falling_cells_with_a_decimal_comma_are_no_counts(imported):
+    rows = imported("step;loss\n" + "".join(f"{step};{5 - step},250\n" for step in range(1, 5))).rows
+    assert [row["train_loss_raw"] for row in rows] == [4.25, 3.25, 2.25, 1.25]
+
+
+@pytest.mark.parametrize("mark", [";", ","])
+def test_the_line_that_tells_excel_the_delimiter_is_not_the_header(imported, mark):
+    run = imported(f"sep={mark}\nstep{mark}loss\n" + "".join(f"{step}{mark}{5 - step}\n" for step in range(1, 5)))
+    assert [row["train_loss_raw"] for row in run.rows] == [4, 3, 2, 1]
+
+
+def test_one_row_and_one_faulty_cell_are_told_in_the_singular(imported):
+    run = imported("step,loss,lr\n1,2.5,x\n")
+    assert any(note.endswith("1 row, comma between cells") for note in run.notes)
+    assert any("1 cell of lr is no number and counts as not recorded" in note for note in run.notes)

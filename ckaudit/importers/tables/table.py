@@ -34,6 +34,7 @@ LEAST_BYTES = 2**18  # loading pyarrow takes as long as reading this much with t
 _BLOCK_ROWS = 8192
 _PIECE_BYTES = 2**24
 _DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3}){0,4}")
 _ODD = (b'"', b"(", b"\0")  # a quoted cell, the word nan(...), a hole in the file
 Block = tuple[list[list[str]], list[int], int | None]
 
@@ -77,7 +78,7 @@ class NumberTable(Struct, frozen=True):
     def size_text(self) -> str:
         """The number of rows and the separator of their cells, in a few words."""
         between = f", {DELIMITERS[self.delimiter]} between cells" if self.delimiter else ""
-        return f"{len(self.lines):,} rows{between}"
+        return f"{counted(len(self.lines), 'row', 'rows')}{between}"
 
     def rows(self, places: NDArray[np.int64]) -> "NumberTable":
         """Return the table of the rows at `places`."""
@@ -193,20 +194,18 @@ def _with_care(table: TextTable) -> NumberTable:
     for position, cells in table.cells.items():
         read = column(cells, decimal_comma=table.delimiter != ",")
         columns[position] = numbers(read.values)
+        name = shorten_name(table.header[position])
         if read.faulty:
             first = read.faulty[0]
-            notes.append(
-                f"{len(read.faulty):,} cells of {shorten_name(table.header[position])} are no numbers and count as not recorded, "
-                f"first {shorten_name(cells[first])!r} in line {table.lines[first]:,}"
+            what = counted(
+                len(read.faulty), f"cell of {name} is no number and counts", f"cells of {name} are no numbers and count"
             )
+            where = f"first {shorten_name(cells[first])!r} in line {table.lines[first]:,}"
+            notes.append(f"{what} as not recorded, {where}")
         if read.commas:
-            notes.append(f"{read.commas:,} cells of {shorten_name(table.header[position])} were read with a decimal comma")
+            notes.append(f"{counted(read.commas, f'cell of {name} was', f'cells of {name} were')} read with a decimal comma")
         if read.printed_tensors:
-            notes.append(
-                note_on_printed_tensors(
-                    len(read.printed_tensors), shorten_name(table.header[position]), cells[read.printed_tensors[0]]
-                )
-            )
+            notes.append(note_on_printed_tensors(len(read.printed_tensors), name, cells[read.printed_tensors[0]]))
     return NumberTable(table.header, columns, table.lines, table.delimiter, [*notes, *table.notes])
 
 
@@ -219,9 +218,13 @@ def column(cells: Sequence[str], *, decimal_comma: bool = False) -> NumberColumn
 
     >>> column(["1e-3", "", "nan", "x", "tensor(0.5)"]).values
     [0.001, None, nan, None, 0.5]
+    >>> column(["999", "1,000", "1,001"], decimal_comma=True).values
+    [999.0, 1000.0, 1001.0]
     """
     with suppress(ValueError):
         return NumberColumn([float_of(cell) if cell else None for cell in cells])
+    if _are_grouped(cells):
+        cells = [cell.replace(",", "") for cell in cells]
     values: list[float | None] = []
     faulty: list[int] = []
     printed_tensors: list[int] = []
@@ -236,6 +239,13 @@ def column(cells: Sequence[str], *, decimal_comma: bool = False) -> NumberColumn
             (faulty if value is None else printed_tensors).append(position)
         values.append(value)
     return NumberColumn(values, faulty, commas, printed_tensors)
+
+
+def _are_grouped(cells: Sequence[str]) -> bool:
+    """Tell whether a column counts with thousands separators: from below 1,000 without one to above with one, never falling."""
+    texts = [text for cell in cells if (text := cell.strip())]
+    counts = [int(text.replace(",", "")) for text in texts if _GROUPED.fullmatch(text)]
+    return len(counts) == len(texts) > 0 and counts[0] < 1000 <= counts[-1] and counts == sorted(counts)
 
 
 def read_table(data: bytes, shown: str, wanted: set[int], delimiter: str) -> TextTable:

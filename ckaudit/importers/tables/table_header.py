@@ -12,6 +12,7 @@ DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon"}
 HEAD_BYTES = 2**16
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 SAMPLE_LINES = 32
+_COMMENT = re.compile(r"\s*#|sep=.?\Z", re.IGNORECASE)  # `sep=;` tells Excel the delimiter
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -49,10 +50,12 @@ def header_place(rows: Sequence[Sequence[str]]) -> int:
 
     >>> header_place([["# planned=100"], ["step", "loss"], ["1", "2.5"]]), header_place([["# step", "loss"], ["1", "2.5"]])
     (1, 0)
+    >>> header_place([["sep=", ""], ["step", "loss"], ["1", "2.5"]])
+    1
     """
     filled = [place for place, row in enumerate(rows) if any(map(str.strip, row))]
     for place, after in pairwise(filled):
-        if not rows[place][0].lstrip().startswith("#") or any(number(cell) is not None for cell in rows[after]):
+        if not _COMMENT.match(rows[place][0]) or any(number(cell) is not None for cell in rows[after]):
             return place
     return filled[-1] if filled else len(rows) - 1
 
