@@ -57,6 +57,8 @@ def open_run(
         run = read_run(chosen, reads=reads, progress=progress, logs=logs)
         if chosen != path:
             run = replace(run, notes=(f"found in {shown_name(str(chosen.relative_to(path)))}", *run.notes))
+        elif unused := [option for option, given in (("--map", import_options.columns), ("--run", import_options.run)) if given]:
+            run = replace(run, notes=(*run.notes, f"not a log of another program: {' and '.join(unused)} had no effect"))
     else:
         run = _run_of_log(path, chosen, reads=reads, logs=logs)
     return _as_chosen(run, import_options)

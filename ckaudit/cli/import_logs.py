@@ -60,6 +60,7 @@ def command(
     """Convert another program's log to a run folder, with every number that has a name in the catalogue."""
     if formats:
         return _list_formats()
+    options.check_save_map(map, save=save_map)
     if not source:
         raise UsageError("there is nothing to import", hint="name a log or a folder; --formats names what can be read")
     from msgspec.structs import replace

@@ -91,6 +91,7 @@ def command(
     import_options = _of_policy(options.import_options(map, which, tau_slices=tau_slices))
     from msgspec.structs import replace
 
+    from ckaudit.audit.load_run import is_ours
     from ckaudit.audit.measure import measure
 
     with progress("reading", quiet=quiet) as tick:
@@ -108,7 +109,7 @@ def command(
         _write_series(measurement, format, output, quiet=quiet)
     if output and not quiet:
         say(f"wrote {output}")
-    if not quiet:
+    if not quiet and not is_ours(Path(run)):
         options.keep_columns(import_options)
     return _code(measurement)
 

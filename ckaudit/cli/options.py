@@ -162,6 +162,12 @@ def import_options(
     return import_options_under(policy, columns=given, run=run, tau_slices=two_slices(tau_slices), units=in_units)
 
 
+def check_save_map(pairs: Sequence[str] | None, *, save: bool) -> None:
+    """Raise `UsageError` if --save-map has nothing to save."""
+    if save and not pairs:
+        raise UsageError("--save-map without --map", hint="name the columns to save: --map loss=COLUMN --save-map")
+
+
 def keep_columns(import_options: "ImportOptions", *, save: bool = False) -> None:
     """Write the columns that the user named into the policy if requested, else print the lines that would keep them there."""
     new = {name: column for name, column in import_options.columns.items() if import_options.remembered.get(name) != column}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ckaudit.run.run import Run as Read
 
 FORMATS = ("html", "svg", "md", "png")
+_OTHER_KINDS = frozenset(("pdf", "json", "sarif", "xml", "csv", "txt", "docx", "jpg", "jpeg", "gif", "webp", "tex"))
 EPILOG = """
 \b
 Examples:
@@ -94,8 +95,7 @@ def command(
     from ckaudit.cli.deliver import OutputRequest
     from ckaudit.cli.output import open_output
 
-    suffix = Path(output).suffix.removeprefix(".")
-    format = format or (suffix if suffix in FORMATS else FORMATS[0])  # noqa: A001  what the option is called
+    format = format or _format_of(output)  # noqa: A001  what the option is called
     file = output or f"{Path(run).resolve().name}.{format}"
     request = OutputRequest(
         format=format,
@@ -147,6 +147,18 @@ def check_replaceable(file: Path) -> None:
         head = stream.read(max(map(len, known)))
     if head and not head.startswith(known):
         raise UsageError(f"{file} is there already and is no ckaudit report", hint="choose another --output")
+
+
+def _format_of(output: str) -> str:
+    """Return the format that the suffix of a file names; HTML if it names none.
+
+    Raises:
+        UsageError: If the suffix is that of another kind of file, such as .pdf.
+    """
+    suffix = Path(output).suffix.removeprefix(".").lower()
+    if suffix in _OTHER_KINDS:
+        raise UsageError(f"a report is not written as .{suffix}", hint=f"choose from .{', .'.join(FORMATS)}, or name a --format")
+    return suffix if suffix in FORMATS else FORMATS[0]
 
 
 def check_libraries(format: str) -> None:  # noqa: A002  what the option is called

@@ -120,8 +120,16 @@ def command(
     """Show what is wrong with a run: since which step, where, the likeliest cause, and what to try first."""
     foreign = bool(map or which)
     check_one_question(
-        step=step, event=event, benchmark_drop=benchmark_drop, since=since, foreign=foreign, baseline=baseline, like=like
+        step=step,
+        questions=questions,
+        event=event,
+        benchmark_drop=benchmark_drop,
+        since=since,
+        foreign=foreign,
+        baseline=baseline,
+        like=like,
     )
+    options.check_save_map(map, save=save_map)
     formats = FEW_FORMATS if event or benchmark_drop else FORMATS
     request = _requested(
         run, format, output, fail_on, require, formats, allow_empty=allow_empty, verbose=verbose, pictures=pictures
@@ -190,6 +198,7 @@ def _triage(
 ) -> int:
     """Show what is wrong with a run, and return the exit code."""
     from ckaudit.audit import triage
+    from ckaudit.audit.load_run import is_ours
     from ckaudit.cli.deliver import deliver
 
     with progress("reading") as tick:
@@ -198,7 +207,8 @@ def _triage(
         )
     write_baseline(report, criteria)
     code = deliver(report, _with_evidence_files(request, report, run) if request.format == "sarif" else request)
-    options.keep_columns(import_options, save=save)
+    if not is_ours(Path(run)):
+        options.keep_columns(import_options, save=save)
     return code
 
 
@@ -213,11 +223,22 @@ def _with_evidence_files(request: "OutputRequest", report: "Report", run: str) -
 
 
 def check_one_question(
-    *, step: str, event: str, benchmark_drop: bool, since: str, foreign: bool, baseline: str, like: Sequence[str] | None
+    *,
+    step: str,
+    questions: str,
+    event: str,
+    benchmark_drop: bool,
+    since: str,
+    foreign: bool,
+    baseline: str,
+    like: Sequence[str] | None,
 ) -> None:
     """Raise `UsageError` if options exclude each other, or one requires another."""
     if event and benchmark_drop:
         raise UsageError("--event and --benchmark-drop are two questions", hint="ask one at a time")
+    if questions and (event or benchmark_drop):
+        other = "--event" if event else "--benchmark-drop"
+        raise UsageError(f"--questions and {other} are two questions", hint="ask one at a time")
     if since and not benchmark_drop:
         raise UsageError("--since says when a benchmark fell", hint="add --benchmark-drop")
     question = "--event" if event else "--benchmark-drop" if benchmark_drop else ""

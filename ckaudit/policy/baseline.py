@@ -142,7 +142,7 @@ def read_baseline(path: Path) -> list[Accepted]:
         raise UsageError(f"--baseline: there is no file {path}", hint="--update-baseline writes it") from None
     except OSError as error:
         raise UsageError(f"--baseline: cannot read {path}: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"--baseline: {path} is no baseline: {error}", hint="--update-baseline writes a new one") from None
 
 

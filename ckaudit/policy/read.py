@@ -133,6 +133,8 @@ def _parsed(path: Path, source: PolicyFile) -> object:
         document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UsageError(f"cannot read {source.file}: {error.strerror}") from None
+    except RecursionError:
+        raise UsageError(f"{source.file} is nested too deeply", hint="no policy needs more than four levels") from None
     except ValueError as error:
         raise UsageError(f"{source.file} is not TOML: {error}", hint="https://toml.io shows how it is written") from None
     if path.name != PYPROJECT_NAME:
@@ -224,5 +226,5 @@ def _holds_a_policy(path: Path) -> bool:
 
     try:
         return "ckaudit" in tomllib.loads(data.decode()).get("tool", {})
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return b"tool.ckaudit" in data  # reading it reports what is wrong

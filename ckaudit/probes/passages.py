@@ -170,7 +170,7 @@ def read_passages(path: Path) -> list[Passage]:
         passages = [msgspec.json.decode(line, type=Passage) for line in lines]
     except BrokenFile as broken:
         raise UnreadableError(f"{path}: {broken.finding.message}", hint="ckaudit probe init writes such a file.") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableError(f"{path} holds no probes: {error}", hint="ckaudit probe init writes such a file.") from None
     changed = [passage.id for passage in passages if passage.hash != hash_of(passage.prompt, passage.truth)]
     if changed or not passages:

@@ -100,7 +100,7 @@ class Slot:
         try:
             self._noted = (self.folder / STATE).read_bytes()
             return msgspec.json.decode(self._noted, type=State)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, RecursionError):
             return State(self.address)
 
     def write_state(self, state: State) -> None:
@@ -177,7 +177,11 @@ def _slots(folder: Path) -> Iterator[tuple[float, int, Path]]:
         try:
             used = (entry / IN_USE).stat().st_mtime
             state = msgspec.json.decode((entry / STATE).read_bytes(), type=State)
-        except (OSError, msgspec.DecodeError):  # another process may be writing it or was killed: its bytes do not count
+        except (
+            OSError,
+            msgspec.DecodeError,
+            RecursionError,
+        ):  # another process may be writing it or was killed: its bytes do not count
             continue
         yield used, state.bytes, entry
 

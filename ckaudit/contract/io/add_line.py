@@ -119,7 +119,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         return []
     try:
         return [msgspec.json.decode(line, type=dict[str, Any]) for line in read_bytes(path, path.name).splitlines() if line]
-    except (BrokenFile, msgspec.DecodeError, UnicodeDecodeError):
+    except (BrokenFile, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise UnreadableError(f"{path} is broken", hint="Move it away: nothing but such values stands in it.") from None
 
 

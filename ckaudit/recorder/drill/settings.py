@@ -238,7 +238,7 @@ def settings_from_environment() -> DrillSettings | None:
         return None
     try:
         settings = msgspec.json.decode(text, type=DrillSettings)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise UsageError(
             f"{DRILL_ENVIRONMENT_VARIABLE} does not hold the settings of a drill: {error}",
             hint=f"ckaudit drill sets it; unset {DRILL_ENVIRONMENT_VARIABLE}",

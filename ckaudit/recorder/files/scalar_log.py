@@ -164,7 +164,7 @@ def last_value(path: Path, name: str, *, until: int) -> Any:
     for line in _lines_backwards(path):
         try:
             values = msgspec.json.decode(line)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
         if isinstance(values, dict) and values.get("step", until + 1) <= until and values.get(name) is not None:
             return values[name]
@@ -181,7 +181,7 @@ def values_backwards(path: Path, name: str, *, until: int, max_values: int) -> d
     for line in _lines_backwards(path):
         try:
             values = msgspec.json.decode(line)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
         if not isinstance(values, dict) or not isinstance(step := values.get("step"), int) or step > earliest:
             continue
