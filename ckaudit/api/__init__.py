@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from msgspec.structs import replace
 
-from ckaudit.api.arguments import RunPath, naming_addresses, path_of, path_or_run, settings
+from ckaudit.api.arguments import RunPath, checked_phases, naming_addresses, path_of, path_or_run, settings, whole_step
 from ckaudit.api.results import Audit, Difference, FleetAudit, Metrics, reached
 from ckaudit.audit.engine import triage as triage_path
 from ckaudit.audit.engine import triage_run, with_slices
@@ -63,6 +63,7 @@ def triage(
     ('SEV1', 'learning_rate_too_high')
     """
     import_options, held = settings(policy, columns=columns, which=which)
+    step, questions = whole_step(step), checked_phases(questions)
     subject = path_or_run(run)
     named = [like] if isinstance(like, str | os.PathLike | Run) else like
     held = criteria_like(
@@ -126,6 +127,7 @@ def diff(
     if not others:
         raise UsageError("there is nothing to compare it with", hint="name a second run: ckaudit.diff(reference, other)")
     import_options, _ = settings(policy, columns=columns)
+    step = whole_step(step)
     subjects, replicas = ([path_or_run(run) for run in runs] for runs in ((reference, *others), noise))
     return Difference(compare(subjects, axis=align, noise=replicas, import_options=import_options, step=step))
 
@@ -194,7 +196,7 @@ def metrics(
     """
     import_options, held = settings(policy, columns=columns, which=which)
     clauses = held.policy.base if held.policy else NOTHING
-    subject, stretch = path_or_run(run), StepRange(step)
+    subject, stretch = path_or_run(run), StepRange(whole_step(step))
     if isinstance(subject, Run):
         return Metrics(measure_run(with_slices(subject, clauses), select(names), stretch))
     return Metrics(

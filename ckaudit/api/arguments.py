@@ -2,15 +2,16 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, SupportsIndex, TypeVar
 
 from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.effective_policy import PolicyNamed, criteria_of, import_options_under
-from ckaudit.errors import CkauditError, UnreadableError
+from ckaudit.errors import CkauditError, UnreadableError, UsageError
 from ckaudit.policy.acceptance import AcceptanceCriteria
+from ckaudit.questions.question import PHASES
 from ckaudit.remote.addresses import as_given
 from ckaudit.remote.mirror import local_copy
 from ckaudit.reports.escape import visible
@@ -39,7 +40,7 @@ def settings(policy: PolicyNamed, *, columns: Mapping[str, str] | None = None, w
         UsageError: Where the policy is wrong.
     """
     criteria = criteria_of(policy)
-    return Settings(import_options_under(criteria.policy, columns=columns or {}, run=which), criteria)
+    return Settings(import_options_under(criteria.policy, columns=checked_columns(columns), run=str(which)), criteria)
 
 
 def path_of(run: RunPath) -> Path:
@@ -50,12 +51,62 @@ def path_of(run: RunPath) -> Path:
         UsageError: Where no reader exists for such addresses.
     """
     path = local_copy(run)
-    if not path.exists():
+    try:
+        is_there = path.exists()
+    except OSError as error:  # such as a name that is too long
+        raise UnreadableError(f"cannot reach {visible(str(path))}: {error.strerror}") from None
+    if not is_there:
         hint = f"It was looked for from {visible(str(Path.cwd()))}."
         if SWALLOWED.match(str(path)):
             hint = "An address is given as a text: a Path swallows one of its slashes."
         raise UnreadableError(f"{visible(str(path))} does not exist", hint=hint)
     return path
+
+
+def whole_step(step: object) -> int | None:
+    """Return a step as a whole number, None as it is.
+
+    Raises:
+        UsageError: Where it is not a whole number.
+
+    >>> whole_step(500.0), whole_step(None)
+    (500, None)
+    """
+    is_whole = isinstance(step, SupportsIndex) or (isinstance(step, float) and step.is_integer())
+    if step is None or (is_whole and not isinstance(step, bool)):
+        return None if step is None else int(step)  # type: ignore[call-overload,no-any-return]  # an index or a float
+    raise UsageError(f"step: {step!r} is not a whole number", hint="give the number of finished updates, such as step=500")
+
+
+def checked_phases(phases: object) -> list[int]:
+    """Return the phases of questions.
+
+    Raises:
+        UsageError: Where one of them is none.
+
+    >>> checked_phases({3, 1})
+    [1, 3]
+    """
+    known = range(1, len(PHASES) + 1)
+    given = list(phases) if isinstance(phases, Iterable) else [phases]
+    if wrong := [phase for phase in given if not isinstance(phase, int) or isinstance(phase, bool) or phase not in known]:
+        raise UsageError(f"questions: {wrong[0]!r} is no phase", hint=f"phases are 1 to {len(PHASES)}, as in questions=[1, 4]")
+    return sorted(given)
+
+
+def checked_columns(columns: object) -> Mapping[str, str]:
+    """Return the columns that the user named.
+
+    Raises:
+        UsageError: Where they are not names by names.
+    """
+    if columns is None:
+        return {}
+    if not isinstance(columns, Mapping) or not all(isinstance(word, str) for pair in columns.items() for word in pair):
+        raise UsageError(
+            f"columns: {columns!r} does not give names by names", hint='write it like columns={"loss": "train/loss"}'
+        )
+    return columns
 
 
 def path_or_run(run: RunPath | Run) -> Path | Run:

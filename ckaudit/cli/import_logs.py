@@ -81,7 +81,7 @@ def command(
     folder = output or f"{path.resolve().name.split('.')[0] or 'run'}.ckaudit"
     _write(chosen, Path(folder), force=force, quiet=quiet)
     if save_map or not quiet:
-        options.keep_columns(import_options, save=save_map)
+        options.keep_columns(import_options, source, save=save_map)
     return 0
 
 

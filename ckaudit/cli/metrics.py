@@ -91,7 +91,6 @@ def command(
     import_options = _of_policy(options.import_options(map, which, tau_slices=tau_slices))
     from msgspec.structs import replace
 
-    from ckaudit.audit.load_run import is_ours
     from ckaudit.audit.measure import measure
 
     with progress("reading", quiet=quiet) as tick:
@@ -109,8 +108,8 @@ def command(
         _write_series(measurement, format, output, quiet=quiet)
     if output and not quiet:
         say(f"wrote {output}")
-    if not quiet and not is_ours(Path(run)):
-        options.keep_columns(import_options)
+    if not quiet:
+        options.keep_columns(import_options, run)
     return _code(measurement)
 
 

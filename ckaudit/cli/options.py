@@ -168,10 +168,17 @@ def check_save_map(pairs: Sequence[str] | None, *, save: bool) -> None:
         raise UsageError("--save-map without --map", hint="name the columns to save: --map loss=COLUMN --save-map")
 
 
-def keep_columns(import_options: "ImportOptions", *, save: bool = False) -> None:
-    """Write the columns that the user named into the policy if requested, else print the lines that would keep them there."""
+def keep_columns(import_options: "ImportOptions", run: str, *, save: bool = False) -> None:
+    """Write the columns that the user named into the policy if requested, else print the lines that would keep them there.
+
+    A run folder has no columns to be named.
+    """
     new = {name: column for name, column in import_options.columns.items() if import_options.remembered.get(name) != column}
     if not new:
+        return
+    from ckaudit.audit.load_run import is_ours
+
+    if is_ours(Path(run)):
         return
     from ckaudit.cli.output import say
     from ckaudit.policy.save_columns import lines_of, save_columns

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ckaudit.run.run import Run as Read
 
 FORMATS = ("html", "svg", "md", "png")
-_OTHER_KINDS = frozenset(("pdf", "json", "sarif", "xml", "csv", "txt", "docx", "jpg", "jpeg", "gif", "webp", "tex"))
+_OTHER_KINDS = frozenset(("pdf", "json", "sarif", "xml", "csv", "docx", "jpg", "jpeg", "gif", "webp", "tex"))
 EPILOG = """
 \b
 Examples:

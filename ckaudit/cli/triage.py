@@ -198,7 +198,6 @@ def _triage(
 ) -> int:
     """Show what is wrong with a run, and return the exit code."""
     from ckaudit.audit import triage
-    from ckaudit.audit.load_run import is_ours
     from ckaudit.cli.deliver import deliver
 
     with progress("reading") as tick:
@@ -207,8 +206,7 @@ def _triage(
         )
     write_baseline(report, criteria)
     code = deliver(report, _with_evidence_files(request, report, run) if request.format == "sarif" else request)
-    if not is_ours(Path(run)):
-        options.keep_columns(import_options, save=save)
+    options.keep_columns(import_options, run, save=save)
     return code
 
 

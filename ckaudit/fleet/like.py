@@ -61,6 +61,8 @@ def criteria_like(
     found_runs = find_runs(patterns) if patterns else None
     judged = {path.resolve() for path in runs if isinstance(path, Path)}
     named = [local_copy(path) for path in _worth_a_copy(list(found_runs.paths.values()) if found_runs else [])]
+    if missing := [path for path in named if not path.exists()]:
+        raise UsageError(f"--like: {missing[0]} does not exist", hint="name healthy runs: --like 'good/*'")
     paths = [path for path in named if path.resolve() not in judged]
     all_siblings: list[Path | Run] = [*(run for run in in_memory if run not in runs), *paths]
     if not all_siblings:
