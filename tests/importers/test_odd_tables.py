@@ -301,3 +301,17 @@ def test_one_row_and_one_faulty_cell_are_told_in_the_singular(imported):
     run = imported("step,loss,lr\n1,2.5,x\n")
     assert any(note.endswith("1 row, comma between cells") for note in run.notes)
     assert any("1 cell of lr is no number and counts as not recorded" in note for note in run.notes)
+
+
+def test_times_in_milliseconds_become_seconds(imported):
+    table = imported("timestamp,step,loss\n" + "".join(f"{1_700_000_000_000 + 1000 * step},{step},2.5\n" for step in (1, 2, 3)))
+    assert [row["time"] for row in table.rows] == [1_700_000_001, 1_700_000_002, 1_700_000_003]
+    assert "the times are milliseconds" in table.notes
+    lines = "".join(json.dumps({"step": step, "timestamp": 1.7e12 + step, "loss": 2.5}) + "\n" for step in (1, 2, 3))
+    assert [row["time"] for row in imported(lines, "log.jsonl").rows] == pytest.approx([1.7e9] * 3)
+
+
+def test_times_of_another_clock_are_told(imported):
+    table = imported("timestamp,step,loss\n1.5,1,2.5\n2.5,2,2.4\n")
+    assert not any("time" in row for row in table.rows)
+    assert "the times were left out: they are no Unix times" in table.notes

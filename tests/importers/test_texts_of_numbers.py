@@ -88,4 +88,4 @@ def test_a_tensor_that_is_no_number_is_recorded_as_that(imported: Import) -> Non
     run = imported("step,loss\n1,tensor(2.5)\n2,\"tensor(nan, device='cuda:0')\"\n3,tensor(?)\n4,[1.5]\n")
     losses = {row["step"]: row["train_loss_raw"] for row in run.rows}
     assert (losses[1], losses[2] != losses[2], 3 in losses, losses[4]) == (2.5, True, False, 1.5)
-    assert any("1 cells of loss are no numbers" in note for note in run.notes)
+    assert any("1 cell of loss is no number" in note for note in run.notes)

@@ -126,3 +126,19 @@ def test_the_batches_of_a_language_model_of_the_pytorch_examples_are_not_its_mil
     assert list(curve(run, "train_loss_raw"))[:2] == [200, 400]
     assert list(curve(run, "train_loss_raw"))[14] == 2983 + 200
     assert len(curve(run, "train_loss_raw")) == 28
+
+
+def test_a_unit_of_another_quantity_leaves_a_value_out_and_a_note_says_so(imported: Import) -> None:
+    run = imported("".join(f"step {step} loss {5 - step}nats val_loss {6 - step}GB\n" for step in range(1, 5)), "train.log")
+    assert curve(run, "train_loss_raw") == {1: 4, 2: 3, 3: 2, 4: 1}
+    assert not curve(run, "val_loss")
+    assert "left out, because of their units: val_loss [gb]" in [note.lower() for note in run.notes]
+
+
+def test_a_name_that_was_left_out_is_told_once(imported: Import) -> None:
+    lines = (
+        f"Train Epoch: {n} [34%]\n[{n * 100}, 9.9e-05]\nloss_disc={4 - n / 9:.3f}, loss_gen=3.1, loss_mel=2.1\n"
+        for n in range(1, 9)
+    )
+    note = next(note for note in imported("".join(lines), "train.log").notes if note.startswith("left out"))
+    assert note.partition(";")[0].count("loss_mel") == 1

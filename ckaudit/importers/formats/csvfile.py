@@ -37,7 +37,6 @@ from ckaudit.importers.tables.curves import (
     broken_losses,
     counted_from_zero,
     counter_of_updates,
-    drop_other_clock,
     drop_placeholders,
     imported_run,
     steps_in_epochs,
@@ -45,6 +44,7 @@ from ckaudit.importers.tables.curves import (
     steps_of_epochs,
     steps_of_tokens,
     take_adversarial_sum,
+    take_unix_time,
 )
 from ckaudit.importers.tables.data_loading_time import named_times, take_times
 from ckaudit.importers.tables.long_form import LabelColumn, label_columns, runs_of, split_columns, split_note, split_of, starts_of
@@ -284,7 +284,7 @@ def curves_of(table: NumberTable, choices: Mapping[str, Sequence[int]]) -> Curve
     notes = drop_placeholders(series, named, nan="nan")
     timing, timed = _take_times(table, series)
     notes += _take_adversaries(table, series)
-    drop_other_clock(series)
+    notes += take_unix_time(series)
     axis = _steps(table, series, chosen, choices.get("step", ()))
     used = {position for positions in choices.values() for position in positions}
     unread = {*of_policy, *(() if timed else timing)} - used

@@ -23,11 +23,11 @@ from ckaudit.importers.tables.curves import (
     StepAxis,
     counted_from_zero,
     counter_of_updates,
-    drop_other_clock,
     imported_run,
     steps_in_epochs,
     steps_of,
     steps_of_epochs,
+    take_unix_time,
 )
 from ckaudit.importers.tables.field_map import SCALARS_ONLY, Mapped, MappedSeries, Names, is_wanted, map_members, name_of
 from ckaudit.importers.tables.jsonrows import JsonRows, Object, read_rows, sample
@@ -95,10 +95,10 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
 def _imported(rows: JsonRows, mapped: MappedSeries, shown: str, *, asked: bool, name: str = "") -> Imported:
     """Return one run; `asked` is whether the user named the step."""
     series = dict(mapped.series)
-    drop_other_clock(series)
+    clock = take_unix_time(series)
     axis = _steps(rows, series, mapped, asked=asked)
     plain = {name: values for name, values in series.items() if name != "step"}
-    curves = Curves(axis.steps, plain, [*mapped.notes, *axis.notes], mapped.layers, [*rows.keys], axis.unit)
+    curves = Curves(axis.steps, plain, [*mapped.notes, *axis.notes, *clock], mapped.layers, [*rows.keys], axis.unit)
     run = imported_run(curves, shown, NAME, size=rows.size_text, notes=rows.notes, last=SCALARS_ONLY, name=name)
     run.manifest.name = name or UNSET
     return run

@@ -23,7 +23,7 @@ from msgspec import UNSET
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import have_adversarial_losses
-from ckaudit.importers.names import factor_of, shorten_name
+from ckaudit.importers.names import factor_of, list_names, shorten_name
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing, step_number
 from ckaudit.importers.text.adversarial_losses import average_sides, take_adversarial_pair
@@ -219,7 +219,7 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     averaged = average_sides(with_marked_tests(rows.columns))
     raw = averaged.columns
     columns: Columns = {}
-    taken = []
+    taken, in_other_units = list[str](), list[str]()
     parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()} | {**averaged.parts}
     mapped = {**parts, **with_only_loss(raw, with_test_loss(raw, mapped))}
     hidden = losses_of_policy(raw, mapped)
@@ -229,13 +229,18 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
         if key in elapsed or (key in scores and key not in mapped):
             continue
         name = mapped.get(key) or (common if (common := name_of(key)) not in mapped.values() else None)
-        if name and key not in hidden and (scaled := _scaled(key, name, column)) is not None:
+        if not name or key in hidden:
+            continue
+        if (scaled := _scaled(key, name, column)) is None:
+            in_other_units += [shorten_name(key)] if name != "step_time" else []
+        else:
             columns[name] = fill_missing(columns[name], scaled) if name in columns else scaled
             taken.append(f"{name} from {shorten_name(key)}")
     if "total" in raw:
         columns[".planned"] = raw["total"]
     summed, pair = take_adversarial_pair(columns, raw)
-    notes = [*averaged.notes, *summed, *policy_note(list(raw), hidden), *_estimates(columns, raw, mapped)]
+    notes = [f"left out, because of their units: {list_names(in_other_units)}"] if in_other_units else []
+    notes += [*averaged.notes, *summed, *policy_note(list(raw), hidden), *_estimates(columns, raw, mapped)]
     timed, together = take_data_time(columns, raw)
     notes += timed + _durations(columns, rows, elapsed) + take_step_time_of_speed(columns, raw)
     notes += _tokens(columns, rows, facts)
@@ -261,7 +266,7 @@ def _scaled(key: str, name: str, column: Numbers) -> Numbers | None:
         return Numbers(values, column.recorded & (values > 0))
     if name == "gpu_mem_used":
         return column.times(factor_of(key))
-    return column if unit in ("", "tok") else None
+    return column if unit in ("", "tok", "nats") else None
 
 
 def _estimates(columns: Columns, raw: Columns, mapped: Mapping[str, str]) -> list[str]:

@@ -120,13 +120,20 @@ def layers_of(curves: Curves) -> LayerStatistics:
     return layers
 
 
-def drop_other_clock(series: dict[str, Numbers]) -> None:
-    """Remove a `time` that is not Unix time."""
-    if "time" in series:
-        low, high = UNIX_TIME
-        times = series["time"].values[series["time"].recorded]
-        if not ((times >= low) & (times <= high)).all():
-            del series["time"]
+def take_unix_time(series: dict[str, Numbers]) -> list[str]:
+    """Convert a `time` in milliseconds to seconds, remove one that is no Unix time, and return a note on it."""
+    if "time" not in series:
+        return []
+    low, high = UNIX_TIME
+    time = series["time"]
+    times = time.values[time.recorded]
+    if ((times >= low) & (times <= high)).all():
+        return []
+    if ((times >= 1e3 * low) & (times <= 1e3 * high)).all():
+        series["time"] = time.times(1e-3)
+        return ["the times are milliseconds"]
+    del series["time"]
+    return ["the times were left out: they are no Unix times"]
 
 
 def drop_placeholders(series: dict[str, Numbers], keys: Mapping[str, str], *, nan: str = "NaN") -> list[str]:

@@ -165,7 +165,8 @@ def _imported(
 
 def _left_out(log: LogContent, meaning: NamedLines, form: Format) -> list[str]:
     """Return the keys that were not used, except those that only repeat others."""
-    return [key for key in (*log.unwanted, *meaning.unused) if not form.dialect.derived(key) and key not in meaning.used]
+    keys = dict.fromkeys((*log.unwanted, *meaning.unused))
+    return [key for key in keys if not form.dialect.derived(key) and key not in meaning.used]
 
 
 def _manifest(name: str, keys: Iterable[str], meaning: NamedLines) -> Manifest:
