@@ -119,3 +119,25 @@ def test_a_column_of_one_word_tells_nothing(tmp_path: Path) -> None:
     (run,) = import_runs(written(tmp_path / "log.csv", rows))
     assert run.name == ""
     assert series(run, "train_loss_raw") == {step: loss("a", step) for step in STEPS}
+
+
+@pytest.mark.parametrize("name", ["type", "kind", "event", "log_type", "row_type"])
+@pytest.mark.parametrize(
+    ("training", "evaluation"), [("train", "eval"), ("train_step", "validation_epoch_end"), ("training", "test")]
+)
+def test_the_kind_of_a_row_tells_held_out_losses_from_others(imported, name, training, evaluation):
+    rows = [{name: "start"}]
+    for step in range(1, 7):
+        rows += [{name: training, "step": step, "loss": 5 - step / 2}, {name: evaluation, "step": step, "loss": 6 - step / 2}]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    table = f"{name},step,loss\n" + "".join(f"{row[name]},{row['step']},{row['loss']}\n" for row in rows[1:])
+    for run in (imported(lines, "log.jsonl"), imported(table)):
+        assert [row["train_loss_raw"] for row in run.rows] == [5 - step / 2 for step in range(1, 7)]
+        assert [row["val_loss"] for row in run.rows] == [6 - step / 2 for step in range(1, 7)]
+
+
+def test_kinds_of_rows_without_an_evaluation_tell_nothing_apart(imported):
+    lines = "".join(
+        json.dumps({"type": kind, "step": n, "loss": 5 - n / 2}) + "\n" for n, kind in enumerate(["train", "spike"] * 3, 1)
+    )
+    assert [row["train_loss_raw"] for row in imported(lines, "log.jsonl").rows] == [5 - n / 2 for n in range(1, 7)]

@@ -142,3 +142,12 @@ def test_a_name_that_was_left_out_is_told_once(imported: Import) -> None:
     )
     note = next(note for note in imported("".join(lines), "train.log").notes if note.startswith("left out"))
     assert note.partition(";")[0].count("loss_mel") == 1
+
+
+def test_scores_of_training_and_of_an_evaluation_are_told_apart(imported: Import) -> None:
+    text = "".join(
+        f"train step {n}: loss {5 - n}, acc {n / 10}\neval step {n}: loss {6 - n}, acc {n / 20}\n" for n in range(1, 5)
+    )
+    run = imported(text, "train.log")
+    assert curve(run, "microbench_score/acc") == {n: n / 10 for n in range(1, 5)}
+    assert curve(run, "microbench_score/val_acc") == {n: n / 20 for n in range(1, 5)}

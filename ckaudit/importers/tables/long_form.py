@@ -3,6 +3,7 @@
 Without this, rows of several runs, seeds or models would be read as one run, and losses of held-out rows as training losses.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -26,10 +27,16 @@ _RUNS = frozenset(
     """.split()  # noqa: SIM905  one word a line would take five times the room
 )
 _SPLITS = frozenset({"split", "phase", "mode", "stage", "subset", "partition", "data_split", "dataset_split"})
-LABEL_COLUMNS = _RUNS | _SPLITS
+_ROW_KINDS = frozenset(
+    {"type", "kind", "event", "event_type", "row_type", "entry_type", "log_type", "record_type", "tag", "section", "dataset"}
+)
+"""Columns that may name the kind of a row: training, evaluation, or anything else, such as a checkpoint."""
+
+LABEL_COLUMNS = _RUNS | _SPLITS | _ROW_KINDS
 _TRAIN = frozenset({"train", "training", "trn", "tr"})
 _HELD_OUT = frozenset({"val", "valid", "validation", "dev", "eval", "evaluation"})
 _TEST = frozenset({"test", "testing"})
+_OF_A_PART = re.compile(r"(?:[_ -](?:step|epoch|batch|iter|iteration|loop|loss|metrics?|log|results?|set|end))+\Z")
 _OF_A_ROW = frozenset({"train_loss_raw", "train_loss_ema", "train_ppl"})
 
 
@@ -114,10 +121,21 @@ def _side_by_side(runs: Sequence[NDArray[np.int64]]) -> bool:
 def split_of(labels: Mapping[str, LabelColumn]) -> str:
     """Return the column that names the part of the data of a row; empty where there is none, or all rows are training rows."""
     for name, column in labels.items():
-        words = {word.lower() for word in column.words}
+        words = set(map(_part_of_data, column.words))
         if _plain(name) in _SPLITS and words <= _TRAIN | _HELD_OUT | _TEST and words - _TRAIN:
             return name
+        if _plain(name) in _ROW_KINDS and words & _TRAIN and words & (_HELD_OUT | _TEST):
+            return name
     return ""
+
+
+def _part_of_data(word: str) -> str:
+    """Return the part of the data that a word names.
+
+    >>> _part_of_data("Train_step"), _part_of_data("validation_epoch_end"), _part_of_data("checkpoint")
+    ('train', 'validation', 'checkpoint')
+    """
+    return _OF_A_PART.sub("", word.lower())
 
 
 def split_columns(columns: Mapping[str, Numbers], split: LabelColumn) -> dict[str, Numbers]:
@@ -143,14 +161,14 @@ def _held_out_words(split: LabelColumn) -> frozenset[str]:
 
 
 def _rows_of(split: LabelColumn, words: frozenset[str]) -> NDArray[np.bool_]:
-    return np.isin(split.codes, [place for place, word in enumerate(split.words) if word.lower() in words])
+    return np.isin(split.codes, [place for place, word in enumerate(split.words) if _part_of_data(word) in words])
 
 
 def split_note(name: str, split: LabelColumn) -> str:
     """Return a note on the rows that were split."""
     held_out = _held_out_words(split)
-    left_out = [word for word in split.words if word.lower() not in _TRAIN | held_out]
-    taken = list_names([word for word in split.words if word.lower() in held_out])
+    left_out = [word for word in split.words if _part_of_data(word) not in _TRAIN | held_out]
+    taken = list_names([word for word in split.words if _part_of_data(word) in held_out])
     return f"{shorten_name(name)} tells rows apart: {taken} are of held-out data" + (
         f", {list_names(left_out)} were left out" if left_out else ""
     )

@@ -61,6 +61,7 @@ _MARKS_EVALUATION = re.compile(  # not the name of a value, as in `val 5.28` or 
 )
 _LOOKS_BACK = re.compile(r"(?<![a-z])(?:best|lowest|highest|min|max|final|early|load|resum|restor|sav|improv)", re.IGNORECASE)
 _MEAN = re.compile(r"[ _](?:avg|average|mean|is)\Z|\A(?:avg|average|mean)\d{0,4}[ _]")
+_SCORE = "microbench_score/"
 _OWN = {
     "train": "train_loss_raw",
     "val": "val_loss",
@@ -116,7 +117,7 @@ def is_seconds_per_step(key: str) -> bool:
 
 
 def key_of_evaluation(name: str, before: str) -> str:
-    """Return the key of a value: that of a held-out loss if it is a bare loss after a word that marks an evaluation.
+    """Return the key of a value: that of a held-out loss or score if it is a bare one after a word that marks an evaluation.
 
     Args:
         name: The name of the value, in lower case.
@@ -125,8 +126,12 @@ def key_of_evaluation(name: str, before: str) -> str:
     >>> key_of_evaluation("loss", "eval at step 100: "), key_of_evaluation("loss", "step 100, val 5.28, ")
     ('val loss', 'loss')
     """
-    if "train" in name or name_of(name) != "train_loss_raw" or not (mark := _MARKS_EVALUATION.search(before)):
+    meant = name_of(name) or ""
+    is_score = meant.startswith(_SCORE)
+    if "train" in name or not (is_score or meant == "train_loss_raw") or not (mark := _MARKS_EVALUATION.search(before)):
         return name
+    if is_score:
+        return held_out if (name_of(held_out := f"{'val' if mark[1] else 'test'} {name}") or "").startswith(_SCORE) else name
     return f"val {name}" if mark[1] else OF_MARKED_TEST
 
 
