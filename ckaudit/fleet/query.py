@@ -61,7 +61,9 @@ def query(folder: Path | str, sql: str) -> QueryResult:
     """
     folder = Path(folder)
     if not (folder / "runs").is_dir():
-        raise UnreadableError(f"{folder} holds no data set of a fleet", hint="`ckaudit fleet` writes one: name its folder.")
+        raise UnreadableError(
+            f"{folder} holds no data set of a fleet", hint="`ckaudit fleet` writes one: name its folder with --data."
+        )
     with needed("ckaudit fleet query", "fleet"):
         import duckdb
     tables, notes = _open(folder)

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 from collections.abc import Callable
 from queue import Full, Queue
+from shutil import which
 from threading import Thread
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -77,7 +78,7 @@ def command(line: str, *, seconds: float = COMMAND_SECONDS) -> Act:
     """Return an action that runs a command without a shell, with the event as JSON on its input and in CKAUDIT_* variables.
 
     Raises:
-        UsageError: If the line is not a valid command.
+        UsageError: If the line is not a valid command, or there is no such program.
     """
     try:
         words = shlex.split(line)
@@ -85,6 +86,8 @@ def command(line: str, *, seconds: float = COMMAND_SECONDS) -> Act:
         raise UsageError(f"--exec: {error}", hint="quote it as for a shell; for pipes write --exec \"sh -c '...'\"") from None
     if not words:
         raise UsageError("--exec is empty", hint='name a command, as in --exec "scancel 4711"')
+    if which(words[0]) is None:  # told now, not when the training is to be stopped
+        raise UsageError(f"--exec: there is no program {words[0]}", hint="write it as you would type it; no shell reads it")
 
     def act(event: WatchEvent) -> None:
         process = subprocess.Popen(  # noqa: S603  the user's own command, and no shell reads it

@@ -163,7 +163,7 @@ def test_handing_over_never_waits_and_what_piles_up_is_dropped_with_a_word() -> 
     ]
 
 
-@pytest.mark.parametrize("line", ["", "   ", "sh -c 'open"])
+@pytest.mark.parametrize("line", ["", "   ", "sh -c 'open", "no-such-program 4711", "./nothing.sh"])
 def test_what_is_no_command_is_refused(line: str) -> None:
     with pytest.raises(UsageError, match="--exec"):
         command(line)

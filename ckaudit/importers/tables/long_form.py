@@ -36,7 +36,7 @@ LABEL_COLUMNS = _RUNS | _SPLITS | _ROW_KINDS
 _TRAIN = frozenset({"train", "training", "trn", "tr"})
 _HELD_OUT = frozenset({"val", "valid", "validation", "dev", "eval", "evaluation"})
 _TEST = frozenset({"test", "testing"})
-_OF_A_PART = re.compile(r"(?:[_ -](?:step|epoch|batch|iter|iteration|loop|loss|metrics?|log|results?|set|end))+\Z")
+_OF_A_PART = re.compile(r"(?:[_ -](?:step|epoch|batch|iter|iteration|loop|loss|metrics?|log|results?|set|end)){1,3}\Z")
 _OF_A_ROW = frozenset({"train_loss_raw", "train_loss_ema", "train_ppl"})
 
 
