@@ -74,7 +74,7 @@ def whole_step(step: object) -> int | None:
     """
     is_whole = isinstance(step, SupportsIndex) or (isinstance(step, float) and step.is_integer())
     if step is None or (is_whole and not isinstance(step, bool)):
-        return None if step is None else int(step)  # type: ignore[call-overload,no-any-return]  # an index or a float
+        return None if step is None else int(step)  # type: ignore[call-overload]  # an index or a float
     raise UsageError(f"step: {step!r} is not a whole number", hint="give the number of finished updates, such as step=500")
 
 
@@ -87,11 +87,12 @@ def checked_phases(phases: object) -> list[int]:
     >>> checked_phases({3, 1})
     [1, 3]
     """
-    known = range(1, len(PHASES) + 1)
-    given = list(phases) if isinstance(phases, Iterable) else [phases]
-    if wrong := [phase for phase in given if not isinstance(phase, int) or isinstance(phase, bool) or phase not in known]:
-        raise UsageError(f"questions: {wrong[0]!r} is no phase", hint=f"phases are 1 to {len(PHASES)}, as in questions=[1, 4]")
-    return sorted(given)
+    given: list[object] = list(phases) if isinstance(phases, Iterable) else [phases]
+    whole = [phase for phase in given if isinstance(phase, int) and not isinstance(phase, bool) and phase in PHASES]
+    if len(whole) < len(given):
+        wrong = next(phase for phase in given if phase not in whole or isinstance(phase, bool))
+        raise UsageError(f"questions: {wrong!r} is no phase", hint=f"phases are 1 to {len(PHASES)}, as in questions=[1, 4]")
+    return sorted(whole)
 
 
 def checked_columns(columns: object) -> Mapping[str, str]:

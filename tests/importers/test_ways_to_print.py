@@ -69,6 +69,8 @@ def test_equally_long_words_in_brackets_are_told_apart(imported: Import) -> None
         "step {}: last eval at 100, loss {}",
         "step {}: eval: none, loss {}",
         "step {}, val_acc 0.5, loss {}",
+        "step {} | valid tokens: 5120 | loss {}",
+        "step {} | eval time 3.2s | loss {}",
     ],
 )
 def test_a_word_of_evaluation_elsewhere_leaves_the_loss_that_of_training(imported: Import, line: str) -> None:

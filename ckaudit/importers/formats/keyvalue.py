@@ -29,6 +29,7 @@ from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_
 from ckaudit.importers.text.adversarial_losses import average_sides, take_adversarial_pair
 from ckaudit.importers.text.assemble_runs import TextRun
 from ckaudit.importers.text.error_lines import shortened
+from ckaudit.importers.text.evaluation_lines import key_of_evaluation, with_marked_tests
 from ckaudit.importers.text.line_patterns import Cell
 from ckaudit.importers.text.line_reader import Dialect, RunFact, StepLines
 from ckaudit.importers.text.line_values import (
@@ -41,7 +42,6 @@ from ckaudit.importers.text.line_values import (
     Columns,
     is_seconds_per_step,
     is_wanted,
-    key_of_evaluation,
     losses_of_policy,
     may_hold_values_ahead,
     name_of,
@@ -50,7 +50,6 @@ from ckaudit.importers.text.line_values import (
     take_data_time,
     take_step_time_of_speed,
     unused_keys,
-    with_marked_tests,
     with_only_loss,
     with_test_loss,
     with_unit,

@@ -53,15 +53,8 @@ _FIRST_OF_CLASSES = ("prec@1", "acc@1")
 _CURRENT = re.compile(r"(?<![A-Za-z])(cur|best) metric, ", re.IGNORECASE)
 _OF_TRAINING = re.compile(r"(?<![a-z])(?:tr|trn|train|training)(?![a-z])")
 _HELD_OUT = re.compile(r"(?<![A-Za-z])(?:val|valid|validation|eval|evaluation|dev)(?![A-Za-z])", re.IGNORECASE)
-_MARKS_EVALUATION = re.compile(  # not the name of a value, as in `val 5.28` or `eval=False`, and no part of a path
-    r"(?<![\w./=-])(?<!last )(?<!next )(?<!best )(?<!since )(?<!until )"
-    r"(?:(val|valid|validat(?:e|ion|ing)|eval|evaluat(?:e|ion|ing)|dev)|test|testing)(?![\w./=-])"
-    r"(?!\s{0,4}:?\s{0,4}(?:[-+.\d]|nan\b|inf|true\b|false\b|no(?:ne)?\b))",
-    re.IGNORECASE,
-)
 _LOOKS_BACK = re.compile(r"(?<![a-z])(?:best|lowest|highest|min|max|final|early|load|resum|restor|sav|improv)", re.IGNORECASE)
 _MEAN = re.compile(r"[ _](?:avg|average|mean|is)\Z|\A(?:avg|average|mean)\d{0,4}[ _]")
-_SCORE = "microbench_score/"
 _OWN = {
     "train": "train_loss_raw",
     "val": "val_loss",
@@ -116,25 +109,6 @@ def is_seconds_per_step(key: str) -> bool:
     return key not in _OWN and name_of(key) == "step_time"
 
 
-def key_of_evaluation(name: str, before: str) -> str:
-    """Return the key of a value: that of a held-out loss or score if it is a bare one after a word that marks an evaluation.
-
-    Args:
-        name: The name of the value, in lower case.
-        before: The line up to the name.
-
-    >>> key_of_evaluation("loss", "eval at step 100: "), key_of_evaluation("loss", "step 100, val 5.28, ")
-    ('val loss', 'loss')
-    """
-    meant = name_of(name) or ""
-    is_score = meant.startswith(_SCORE)
-    if "train" in name or not (is_score or meant == "train_loss_raw") or not (mark := _MARKS_EVALUATION.search(before)):
-        return name
-    if is_score:
-        return held_out if (name_of(held_out := f"{'val' if mark[1] else 'test'} {name}") or "").startswith(_SCORE) else name
-    return f"val {name}" if mark[1] else OF_MARKED_TEST
-
-
 def may_hold_values_ahead(text: str) -> bool:
     """Tell whether values before a step or an epoch are of that step: those of the best one, or of a saved one, are not.
 
@@ -142,15 +116,6 @@ def may_hold_values_ahead(text: str) -> bool:
     (True, False)
     """
     return not _LOOKS_BACK.search(text)
-
-
-def with_marked_tests(columns: Columns) -> Columns:
-    """Return the columns with losses of lines that speak of a test as test losses beside a training loss, else as the loss."""
-    if OF_MARKED_TEST not in columns:
-        return columns
-    others = {key: column for key, column in columns.items() if key != OF_MARKED_TEST}
-    key = OF_TEST if any(name_of(key) == "train_loss_raw" for key in others) else "loss"
-    return others | {key: fill_missing(others[key], columns[OF_MARKED_TEST]) if key in others else columns[OF_MARKED_TEST]}
 
 
 def losses_of_policy(raw: Mapping[str, Numbers], mapped: Mapping[str, str]) -> list[str]:
