@@ -41,6 +41,24 @@ def test_a_mean_says_whether_all_elements_are_finite_where_nobody_counted(metric
     assert close(cells(metric(run)), {(1, "a"): 0.0, (1, "b"): NAN, (1, "c"): NAN, (1, "d"): 3.0})
 
 
+@pytest.mark.parametrize(("metric", "section"), [(nonfinite_weights, "weights"), (nonfinite_activations, "activations")])
+def test_any_statistic_that_is_nan_says_so_where_nobody_counted(metric, section):
+    run = run_of(
+        {
+            f"{section}.*.mean": {1: {"a": 0.5, "b": 0.5}},
+            f"{section}.*.max": {1: {"a": 2.0, "b": NAN, "c": NAN}},
+            f"{section}.*.std": {1: {"a": 1.0, "d": NAN, "e": np.inf}},
+        }
+    )
+    assert close(cells(metric(run)), {(1, "a"): 0.0, (1, "b"): NAN, (1, "c"): NAN, (1, "d"): NAN, (1, "e"): 0.0})
+
+
+def test_an_infinite_extreme_says_so_of_weights_and_not_of_masked_scores():
+    tables = {f"{section}.*.min": {1: {"a": -np.inf}} for section in ("weights", "activations")}
+    assert close(cells(nonfinite_weights(run_of(tables))), {(1, "a"): NAN})
+    assert cells(nonfinite_activations(run_of(tables))) == {(1, "a"): 0.0}
+
+
 def test_rms_made_of_moments_is_the_rms_of_the_output():
     output = np.random.default_rng(0).normal(1.0, 3.0, 500)
     run = run_of({"activations.*.mean": {1: {"m": float(output.mean())}}, "activations.*.std": {1: {"m": float(output.std())}}})
