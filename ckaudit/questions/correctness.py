@@ -36,7 +36,7 @@ from ckaudit.rules.resume.parity_broken import PARAMETERS, coarsest_type, loss_l
 from ckaudit.rules.rule import FACTS
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
 from ckaudit.run.medians import median
-from ckaudit.run.run_facts import why_loss_need_not_fall
+from ckaudit.run.run_facts import why_not_judged_as_loss
 from ckaudit.run.series import Series
 from ckaudit.run.tensor_groups import alike_blocks
 from ckaudit.run.tensors import table_of
@@ -92,9 +92,9 @@ def training_at_all(
     ## Bad
     The loss stays where it was, ends higher, or is no number.
     """
-    if undirected := why_loss_need_not_fall(facts, sizes):
-        return not_applicable(undirected)
     steps, values = points(loss)
+    if undirected := why_not_judged_as_loss(facts, values, sizes):
+        return not_applicable(undirected)
     if len(values) < fewest:
         return not_recorded(f"{len(values)} points of train_loss_raw; {fewest} are needed", "train_loss_raw")
     few = first if len(values) >= first else max(2, len(values) // 3)

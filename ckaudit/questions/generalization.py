@@ -24,7 +24,7 @@ from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.negligible_changes import is_negligible
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise
-from ckaudit.run.run_facts import why_loss_need_not_fall
+from ckaudit.run.run_facts import why_not_judged_as_loss
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.wording import plural
 
@@ -236,7 +236,7 @@ def data_enough(
     - With fewer than `enough` slopes, or before step `early`, that cannot be told: every run begins so.
     - The four limits are starting values.
     """
-    if undirected := why_loss_need_not_fall(facts):
+    if undirected := why_not_judged_as_loss(facts, points(loss).values):
         return not_applicable(undirected)
     steps, values, error = _slopes(loss, slope, enough)
     falls = np.maximum(-values, 0.0)

@@ -29,7 +29,7 @@ from ckaudit.rules.updates.layer_not_contributing import layer_not_contributing
 from ckaudit.run.falls import early_fall, steepest_tenth
 from ckaudit.run.oscillation import oscillation
 from ckaudit.run.rises import falls_from_each_jump, sustained_rise
-from ckaudit.run.run_facts import why_loss_need_not_fall
+from ckaudit.run.run_facts import why_not_judged_as_loss
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.tensors import TensorTable, table_of
 
@@ -95,9 +95,9 @@ def loss_decreasing(
       has it).
     - `min_fall_share` and `lost` are starting values.
     """
-    if undirected := why_loss_need_not_fall(facts, sizes):
-        return not_applicable(undirected)
     steps, values = points(loss)
+    if undirected := why_not_judged_as_loss(facts, values, sizes):
+        return not_applicable(undirected)
     if len(values) < MIN_POINTS or steps[-1] - steps[0] < horizon - 1:
         wanted = f"{MIN_POINTS}, over {horizon} steps, are needed"
         return not_recorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")
@@ -195,9 +195,9 @@ def memorizing_fast(
     - The loss does not fall by `min_fall_share` at all.
     - `steep`, `shallow`, `bent` and `min_fall_share` are starting values.
     """
-    if undirected := why_loss_need_not_fall(facts, sizes):
-        return not_applicable(undirected)
     steps, values = points(loss)
+    if undirected := why_not_judged_as_loss(facts, values, sizes):
+        return not_applicable(undirected)
     if len(values) < MIN_POINTS or steps[-1] - steps[0] < horizon - 1:
         wanted = f"{MIN_POINTS}, over {horizon} steps, are needed"
         return not_recorded(f"{len(values)} points of train_loss_raw; {wanted}", "train_loss_raw")

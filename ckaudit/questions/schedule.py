@@ -30,7 +30,7 @@ from ckaudit.run.isotonic_regression import isotonic_fits
 from ckaudit.run.medians import median
 from ckaudit.run.rises import falls_from_each_jump, sustained_rise
 from ckaudit.run.robust import deviations_from_past, difference_noise, is_scatter, is_zero_but_for_rounding
-from ckaudit.run.run_facts import why_loss_need_not_fall
+from ckaudit.run.run_facts import why_not_judged_as_loss
 from ckaudit.run.series import Floats, Series, at
 from ckaudit.run.spikes import is_left_behind, largest_rise, passing_peaks
 
@@ -202,7 +202,8 @@ class _Spike(NamedTuple):
 def _why_loss_says_nothing(course: CurvePoints, facts: Manifest | None) -> str | None:
     """Return why neither a spike nor a decay of this loss says anything of the schedule; None where they do."""
     is_zero = is_zero_but_for_rounding(course.values)
-    return why_loss_need_not_fall(facts) or ("the loss is zero but for rounding, as that of a policy" if is_zero else None)
+    why = why_not_judged_as_loss(facts, course.values)
+    return why or ("the loss is zero but for rounding, as that of a policy" if is_zero else None)
 
 
 class _Decay(NamedTuple):

@@ -11,13 +11,15 @@ from ckaudit.contract.schema.score_names import EPISODE_RETURN
 from ckaudit.contract.schema.tensor_names import is_of_policy
 from ckaudit.run.column_builder import DTYPES, LOSS_FUNCTIONS
 from ckaudit.run.medians import median
+from ckaudit.run.robust import looks_like_a_score
 from ckaudit.run.series import Floats, Series, Steps, at
 from ckaudit.run.tensors import loss_kind_of, table_of
 
 TURNS = "optimizers take turns, each with a loss of its own: such losses play against each other, and need not fall"
 POLICY_ACTS = "a policy makes the data that it learns from, and its targets: its loss need not fall"
 TARGET_MOVES = "weights that are not trained move along, and with them its target"
-"""Why the loss curve is not judged, as for a GAN, a policy, or a student whose teacher follows it."""
+LOOKS_LIKE_A_SCORE = "what is logged as the loss rises and levels off, as an accuracy or a reward does"
+"""Why the loss curve is not judged, as for a GAN, a policy, a student whose teacher follows it, or an accuracy."""
 
 FULL_TYPES = [DTYPES.index(name) for name in ("float32", "float64")]
 
@@ -105,6 +107,19 @@ def why_loss_need_not_fall(manifest: Manifest | None, sizes: Series | None = Non
     if is_reinforcement_learning(manifest):
         return POLICY_ACTS
     return TARGET_MOVES if target_moves(sizes, manifest) else ""
+
+
+def why_not_judged_as_loss(manifest: Manifest | None, values: Floats, sizes: Series | None = None) -> str:
+    """Return why a logged loss is not judged as one, be it that it need not fall or that it is a score; "" if it is.
+
+    Args:
+        manifest: Contents of run.json.
+        values: Finite losses, in the order of steps, shape (N,).
+        sizes: Root mean square of each tensor, if a moving target counts as well.
+    """
+    if why := why_loss_need_not_fall(manifest, sizes):
+        return why
+    return LOOKS_LIKE_A_SCORE if not is_known_to_be_a_loss(manifest) and looks_like_a_score(values) else ""
 
 
 def infer_token_loss(

@@ -27,7 +27,13 @@ from ckaudit.run.falls import (
 from ckaudit.run.medians import median
 from ckaudit.run.rises import sustained_rise
 from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, begins_with_its_run, difference_noise, looks_like_a_score
-from ckaudit.run.run_facts import counts_updates, has_taken_all_steps, is_known_to_be_a_loss, why_loss_need_not_fall
+from ckaudit.run.run_facts import (
+    LOOKS_LIKE_A_SCORE,
+    counts_updates,
+    has_taken_all_steps,
+    is_known_to_be_a_loss,
+    why_loss_need_not_fall,
+)
 from ckaudit.run.series import Floats, Series, Steps
 from ckaudit.run.tensors import loss_kind_of, loss_vocabulary, table_of
 
@@ -207,7 +213,7 @@ def _skipped(steps: Steps, values: Floats, facts: Manifest | None, min_plan_shar
     if planned is not UNSET and steps[-1] < min_plan_share * planned:
         return Skip("too_few_points", f"step {steps[-1]} of {planned}; {min_plan_share:.0%} of the plan are needed")
     if not is_known_to_be_a_loss(facts) and looks_like_a_score(values):
-        return Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
+        return Skip("not_applicable", LOOKS_LIKE_A_SCORE)
     return None
 
 

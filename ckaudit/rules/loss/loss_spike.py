@@ -15,8 +15,8 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.blocks import by_blocks
 from ckaudit.run.medians import median
 from ckaudit.run.negligible_changes import SOLVED
-from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter, looks_like_a_score
-from ckaudit.run.run_facts import TARGET_MOVES, is_known_to_be_a_loss, target_moves, why_loss_need_not_fall
+from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter
+from ckaudit.run.run_facts import TARGET_MOVES, target_moves, why_not_judged_as_loss
 from ckaudit.run.series import Floats, Mask, Series, Steps
 from ckaudit.run.spikes import Incident, as_one_of_many, cluster_around, incidents, is_left_behind, passing_peaks
 
@@ -114,10 +114,7 @@ def loss_spike(
     - A spike that recovers while weights change that run.json says are not trained is a note: a copy that makes targets was
       renewed.
     """
-    if not is_known_to_be_a_loss(facts) and looks_like_a_score(loss.finite_points()[1]):
-        yield Skip("not_applicable", "what is logged as the loss rises and levels off, as an accuracy or a reward does")
-        return
-    why = why_loss_need_not_fall(facts)
+    why = why_not_judged_as_loss(facts, loss.finite_points()[1])
     if why or begins_at_zero(loss.finite_points()[1]):
         yield Skip("not_applicable", why or "the loss begins at zero, as that of a policy")
         return
