@@ -9,7 +9,7 @@ from ckaudit.metrics.activations import activation_outlier_rate, activation_rms,
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import learnt_since, train_loss_raw
 from ckaudit.metrics.reductions import over_past
-from ckaudit.rules.rule import Hit, Skip, lasting_spans, rule, too_few
+from ckaudit.rules.rule import Hit, Skip, lasting_spans, needs_one_of, rule, too_few
 from ckaudit.run.medians import median, thirds_of_steps
 from ckaudit.run.series import Floats, Series
 from ckaudit.run.spans import Span, spans
@@ -18,12 +18,12 @@ from ckaudit.run.spans import Span, spans
 @rule(
     "ACT002",
     severity="sev2",
-    needs=[activation_rms],
-    wants=[residual_rms, activation_std, activation_outlier_rate, train_loss_raw, gradient_norm],
+    needs=[],
+    wants=[activation_rms, residual_rms, activation_std, activation_outlier_rate, train_loss_raw, gradient_norm],
     unit="1",
 )
 def activation_drift(
-    rms: Series,
+    rms: Series | None,
     stream: Series | None,
     std: Series | None,
     outliers: Series | None,
@@ -63,6 +63,12 @@ def activation_drift(
     ## False alarms
     Outputs grow several times over while a small initialization is learnt away: only the module's own past counts.
     """
+    if outliers is not None:
+        yield from _outliers(outliers, max_outlier_rate)
+    if rms is None:
+        if outliers is None:
+            yield needs_one_of(activation_rms, activation_outlier_rate)
+        return
     yield from too_few(rms, 3)
     ratio = over_past(rms, 1, reach=0.1)
     settled = (rms.steps > min(warmup, rms.steps[-1] / 3))[:, None] & (np.arange(len(rms.steps)) >= 2)[:, None]
@@ -98,8 +104,6 @@ def activation_drift(
             value=ratio,
             limit=1 / max_ratio,
         )
-    if outliers is not None:
-        yield from _outliers(outliers, max_outlier_rate)
 
 
 def _single_layers(gradient: Series | None) -> set[str]:

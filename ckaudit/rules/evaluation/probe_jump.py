@@ -7,7 +7,7 @@ import numpy as np
 
 from ckaudit.metrics.probes import fixed_probe_loss, logit_entropy_probe, output_kl_to_prev
 from ckaudit.metrics.spikes import loss_over_median
-from ckaudit.rules.rule import Hit, Skip, rule
+from ckaudit.rules.rule import Hit, Skip, needs_one_of, rule
 from ckaudit.run.medians import median
 from ckaudit.run.robust import MAD_TO_SIGMA
 from ckaudit.run.series import Floats, Series, has_precedent
@@ -19,12 +19,12 @@ AS_BEFORE = 3.0
 @rule(
     "PRB002",
     severity="sev2",
-    needs=[fixed_probe_loss],
-    wants=[logit_entropy_probe, output_kl_to_prev, loss_over_median],
+    needs=[],
+    wants=[fixed_probe_loss, logit_entropy_probe, output_kl_to_prev, loss_over_median],
     unit="1",
 )
 def probe_jump(
-    probe: Series,
+    probe: Series | None,
     entropy: Series | None,
     change: Series | None,
     training: Series | None,
@@ -57,8 +57,12 @@ def probe_jump(
     - Between two checkpoints that are further apart than all before, answers change by more: these are not compared.
     - Running statistics of batch norm lag behind while the model learns fast: the loss of a fixed batch leaps and is back.
     """
-    if probe.points <= history + 1:
-        yield Skip("too_few_points", f"{probe.points} values of the fixed batch; more than {history + 1} are needed")
+    points = max((series.points for series in (probe, entropy, change) if series is not None), default=0)
+    if not points:
+        yield needs_one_of(fixed_probe_loss, logit_entropy_probe, output_kl_to_prev)
+        return
+    if points <= history + 1:
+        yield Skip("too_few_points", f"{points} values of the fixed batch; more than {history + 1} are needed")
         return
     for series, what, only_up in ((probe, "loss", True), (entropy, "entropy of the answers", False)):
         if series is not None:
