@@ -22,6 +22,12 @@ MIN_DEVIATIONS = 8.0
 UNCUT_SHARE = 0.75
 """A swing between medians of parts is smaller than one between points, because a median cuts the tip of a turn."""
 
+ALIASED = 1.5
+"""Parts longer than half a period show a slower one with smaller swings; finer parts show more cycles than this multiple."""
+
+SHORT_SHARE = 0.85
+"""Share of the smallest swing that each of three swings in a row must reach: the tip of a turn may lie between two points."""
+
 MIN_CYCLES = 3
 """Fewer cycles are a valley or a hump."""
 
@@ -66,6 +72,7 @@ def oscillation(
     if len(values) < MIN_POINTS:
         return _of_few(values, min_swing)
     max_chance /= 1 + sum(len(values) >= 2 * parts for parts in RESOLUTIONS)  # one test per resolution
+    found: Oscillation | None = None
     for parts in RESOLUTIONS:
         starts, levels = parts_of(values, parts)
         reached = np.flatnonzero(levels <= levels[len(levels) // 2 :].max())
@@ -73,10 +80,11 @@ def oscillation(
         swing = _of_one_period(levels[rest:], min_swing, min_power, max_chance, max_progress)
         if swing is not None:
             low, high, cycles = swing
-            return Oscillation(int(starts[rest]), cycles, low, high)
+            if found is None or (cycles > ALIASED * found.cycles and high - low > found.high - found.low):
+                found = Oscillation(int(starts[rest]), cycles, low, high)
         if len(values) < 2 * parts:
             break
-    return _of_turns(values, min_swing)
+    return found or _of_turns(values, min_swing)
 
 
 def _of_one_period(
@@ -115,7 +123,7 @@ def _of_turns(values: Floats, min_swing: float) -> Oscillation | None:
     """Return how the turning points of a smooth curve oscillate, like the points of a short log; None if the curve is noisy."""
     starts, levels = parts_of(values, RESOLUTIONS[0])
     swing = UNCUT_SHARE * min_swing
-    threshold = max(swing * median(levels[len(levels) // 2 :]), MIN_DEVIATIONS * difference_noise(levels))
+    threshold = max(SHORT_SHARE * swing * median(levels[len(levels) // 2 :]), MIN_DEVIATIONS * difference_noise(levels))
     rows = _turning_points(levels, threshold)
     few_swings = _of_few(levels[rows], swing) if len(rows) >= 4 else None
     return replace(few_swings, first=int(starts[rows[few_swings.first]]), cycles=1.5) if few_swings is not None else None
@@ -142,7 +150,7 @@ def _of_few(values: Floats, min_swing: float) -> Oscillation | None:
     """Return how the last points of a short log oscillate: in three wide swings in a row."""
     moves = np.diff(values)[-3:]
     level = float(np.mean(values[-4:]))
-    wide = bool((np.abs(moves) >= 0.85 * min_swing * level).all()) and moves[0] * moves[1] < 0 and moves[1] * moves[2] < 0
+    wide = bool((np.abs(moves) >= SHORT_SHARE * min_swing * level).all()) and moves[0] * moves[1] < 0 and moves[1] * moves[2] < 0
     stays = abs(values[-4:-2].mean() - values[-2:].mean()) < 0.5 * float(np.abs(moves).max())
     if not (wide and stays and values.min() > 0 and moves[-1] > 0):
         return None

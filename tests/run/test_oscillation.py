@@ -23,6 +23,21 @@ def test_a_wave_is_found_at_every_length_with_its_cycles(count, cycles):
     assert 1.2 < found.low < 1.7 < 2.3 < found.high < 2.8
 
 
+@pytest.mark.parametrize("count", [6, 20, 49, 50, 60, 100, 200, 600])
+def test_three_swings_in_a_row_are_found_however_many_points_draw_them(count):
+    found = oscillation(np.interp(np.linspace(0, 5, count), range(6), [5.1, 3.9, 3.2, 3.8, 2.9, 3.6]))
+    assert found is not None
+    assert found.high > 3.7
+
+
+def test_a_wave_that_is_faster_than_the_first_parts_is_counted_at_finer_ones():
+    found = oscillation(wave(400, 16))  # 24 parts of 17 points show 8 cycles
+    assert found is not None
+    assert found.cycles == pytest.approx(16, abs=1.0)
+    assert found.low < 1.6
+    assert found.high > 2.4
+
+
 @pytest.mark.parametrize("count", LENGTHS)
 def test_noise_is_no_wave(count):
     rng = np.random.default_rng(count)

@@ -16,6 +16,9 @@ from ckaudit.run.series import Series
 MIN_SWING_POINTS = 4
 """Three points swing twice, as noise often does."""
 
+RATE_RATIO = 1.5
+"""Factor by which a learning rate that goes down and up again must change each way."""
+
 
 @rule("LOSS008", severity="sev2", needs=[train_loss_raw], wants=[learning_rate, FACTS], unit="nats/token")
 def loss_oscillates(
@@ -72,13 +75,15 @@ def loss_oscillates(
 
 
 def _is_cyclic(rate: Series, cycles: float) -> bool:
-    """Tell whether the learning rate goes up again at least half as often as the loss does."""
+    """Tell whether the learning rate goes down and up again at least half as often as the loss does; a warm-up only goes up."""
     values = rate.finite_points()[1]
     if len(values) < MIN_POINTS:
         return False
-    lowest, rises = float(values[0]), 0
+    turn, rises, is_down = float(values[0]), 0, False
     for value in values.tolist():
-        if value > 1.5 * lowest:
-            rises, lowest = rises + 1, value
-        lowest = min(lowest, value)
+        if is_down and value > RATE_RATIO * turn:
+            rises += 1
+        if value > RATE_RATIO * turn if is_down else RATE_RATIO * value < turn:
+            is_down, turn = not is_down, value
+        turn = min(turn, value) if is_down else max(turn, value)
     return rises >= cycles / 2
