@@ -95,17 +95,20 @@ def _at_end(steps: Steps, level: Floats, max_end: float, min_end: float, margin:
 
 
 def _worrying(steps: Steps, level: Floats, wide: np.ndarray, peak: float, *, half: int = 500) -> Hit:
-    """Return the hit of a gap that is too wide, with the part of its course in words."""
+    """Return the hit of a gap that is too wide, with the part of its course in which it is widest."""
     rows = np.flatnonzero(wide)
-    first, last = int(steps[rows[0]]), int(steps[rows[-1]])
-    at_end = rows[-1] == len(steps) - 1 and first > 1.5 * half
-    part = "at the end" if at_end else f"near step {half}" if last >= half / 1.5 else "early in the run"
+    widest = int(rows[np.argmax(level[rows])])
+    step = int(steps[widest])
+    if step > 1.5 * half:
+        part = "at the end" if (level[widest:] == level[widest]).all() else f"at step {step}"
+    else:
+        part = f"near step {half}" if step >= half / 1.5 else "early in the run"
     return Hit.at(
         steps[rows],
         "sev2",
         f"{part} tau is {{value:.3g}} nats, above the expected 0.5 to {{limit:g}}: worrying",
         where="tau",
-        value=float(level[rows].max()),
+        value=float(level[widest]),
         limit=peak,
         worst=int(np.argmax(level[rows])),
     )
