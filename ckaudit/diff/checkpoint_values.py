@@ -54,6 +54,9 @@ SCALARS = frozenset(
 RANK_FACTS = frozenset({"step_time", "input_time", "compute_time", "comm_time", "heartbeat", "memory_used"})
 """Members that only one rank knows."""
 
+POOLED = "constant_value"
+"""Statistic of all checkpoints that a recorder has seen: one that takes up a run begins it anew, and the training goes on."""
+
 BY_PLACE = ("weights", "gradients", "weight_deltas", "activations", "attention", "moe", "probes")
 """Sections with a member for each tensor, module, layer or probe."""
 
@@ -140,7 +143,8 @@ def _scalar_values(path: str, left: Any, right: Any) -> Iterator[tuple[str, None
         yield path, None, left, right
         return
     for key in dict.fromkeys((*left, *right)):
-        if not ((path == "scalars" and tells_time(key)) or (path == "rank_facts" and key in RANK_FACTS)):
+        is_aside = (path == "scalars" and tells_time(key)) or (path == "rank_facts" and key in RANK_FACTS) or key == POOLED
+        if not is_aside:
             yield from _scalar_values(f"{path}.{key}", left.get(key), right.get(key))
 
 

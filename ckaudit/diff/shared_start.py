@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ckaudit.contract.schema.diff import Departure
 from ckaudit.contract.schema.numbers import Number, encode_float
 from ckaudit.diff.align import PairedSeries, pair_series
-from ckaudit.diff.checkpoint_values import RANK_FACTS, SECTIONS, tells_time
+from ckaudit.diff.checkpoint_values import POOLED, RANK_FACTS, SECTIONS, tells_time
 from ckaudit.diff.run_pair import RunPair
 from ckaudit.diff.same_batches import batches
 from ckaudit.metrics import Metric
@@ -57,10 +57,11 @@ RATE_DIGITS = 1e-6
 """Relative difference of a planned rate from another order of its arithmetic, or from a log of seven digits."""
 
 
-def is_of_machine(path: str) -> bool:
-    """Tell whether a scalar or a checkpoint path describes the machine, not the training."""
+def is_aside(path: str) -> bool:
+    """Tell whether a scalar or a checkpoint path describes the machine or the recorder, not the training."""
     section, _, rest = path.partition(".")
-    return tells_time(path) or section in SECTIONS or (section == "rank_facts" and rest in RANK_FACTS)
+    is_of_machine = tells_time(path) or section in SECTIONS or (section == "rank_facts" and rest in RANK_FACTS)
+    return is_of_machine or path.rpartition(".")[2] == POOLED
 
 
 def place_in_step(path: str) -> int:
@@ -270,10 +271,10 @@ def _leaps(path: str, paired: PairedSeries, limit: float, *, growth: float = 100
 
 
 def _channels(left: Run, right: Run) -> Iterator[tuple[str, Series, Series]]:
-    """Yield every series that both recorded, except those of the machine, and the checkpoints' rates if the log has them."""
+    """Yield every series that both recorded, but for those of machine or recorder, and checkpoints' rates if the log has them."""
     logged = learning_rate.name in left.scalars and learning_rate.name in right.scalars
     for one, two in ((left.scalars, right.scalars), (left.sections, right.sections)):
-        shared = (path for path in one if path in two and not is_of_machine(path) and not (logged and path == GROUPS))
+        shared = (path for path in one if path in two and not is_aside(path) and not (logged and path == GROUPS))
         yield from ((path, one[path], two[path]) for path in shared)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ckaudit.diff.compare import compare
 from ckaudit.diff.exact import exact
 from ckaudit.diff.exact_values import describe_difference, identical, ulps, ulps_of_single
 from tests.diff.pairs import CHECKPOINT, PAIRS, copied, document, lines, manifest, relog, rewrite
@@ -26,6 +27,15 @@ def test_runs_of_one_arithmetic_are_the_same(other: str) -> None:
     counted = sum(len(set(line) - {"step", "time", "session", "step_time", "tokens_per_sec"}) for line in lines(BASE))
     assert f"{counted:,}" not in pair.verdict  # times left out besides
     assert "340 hashes" in pair.notes[0]
+
+
+def test_what_a_recorder_pools_over_its_checkpoints_is_no_difference(tmp_path: Path) -> None:
+    runs = [copied(name, tmp_path) for name in ("base", "resumed")]
+    for run, pooled in zip(runs, (3.7984, 3.8274), strict=True):
+        facts = {"function": "cross_entropy", "value": 2.5, "constant_value": pooled}
+        rewrite(run, 500, lambda whole, facts=facts: whole.update(loss_function=facts))
+    assert exact(*runs).word == "same"
+    assert compare(runs).pairs[0].word == "same"
 
 
 def test_a_float_one_ulp_apart_is_found_and_named(tmp_path: Path) -> None:
