@@ -337,15 +337,15 @@ def weights_updated(
     All updates together are less, or a tensor is not updated: one without a gradient, or at a millionth of the first loss.
     ## Bad
     A tensor that gets a gradient is not updated (playbook D1.5), or looks the same at all checkpoints. Or the updates of all
-    weights are zero at all steps after the warm-up, and the loss stands where it began. A tensor without a gradient at that step,
-    but not at others, is left out: its layer is dropped at random, or was cut off (barely_moving). `near` is a starting value.
+    weights are zero at all steps after the warm-up, and the loss stands where it began. Left out are a tensor without a gradient
+    at that step alone, its layer being cut off or dropped, and one in half precision whose update before was not zero.
     """
     elsewhere = updated_by_another_optimizer(norm, moved)
     norm = norm and norm.only(lambda name: name not in elsewhere)
     still, text, numbers = (
         ([], "", {})
         if norm is None
-        else unchanged_by_last_update(trained_tensors(norm, gradient, facts, types), gradient, rate, near)
+        else unchanged_by_last_update(trained_tensors(norm, gradient, facts, types), gradient, rate, near, types)
     )
     if norm is None and relative is None:
         if seen is None:

@@ -10,7 +10,7 @@ from ckaudit.rules.loss.loss_frozen import loss_frozen
 from ckaudit.rules.loss.loss_not_falling import loss_not_falling
 from ckaudit.rules.updates.barely_moving import barely_moving, idle_experts
 from ckaudit.rules.updates.update_out_of_band import update_out_of_band
-from ckaudit.run.cancelled_gradients import cancelled, half_precision_gains
+from ckaudit.run.cancelled_gradients import cancelled, half_precision, half_precision_gains
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Mask, Series, Steps, at
 from ckaudit.run.tensors import table_of
@@ -22,9 +22,12 @@ WARMUP_STEPS: int = update_out_of_band.thresholds["warmup"]
 
 
 def unchanged_by_last_update(
-    trainable: Series, gradient: Series | None, rate: Series | None, near: float
+    trainable: Series, gradient: Series | None, rate: Series | None, near: float, types: Series | None = None
 ) -> tuple[list[str], str, dict[str, float]]:
-    """Return the trainable tensors that took part in the last update and did not change, with a sentence and numbers on it."""
+    """Return the trainable tensors that took part in the last update and did not change, with a sentence and numbers on it.
+
+    In half precision one update may round to nothing: such a tensor counts if the recorded update before was nothing as well.
+    """
     known = trainable.finite.any(axis=1)
     rows = np.flatnonzero(known & learning_rate_is_on(trainable.steps, rate, near))
     if not len(rows):
@@ -36,6 +39,10 @@ def unchanged_by_last_update(
     step = int(trainable.steps[rows[-1]])
     row = {name: value for name, value in row_of(trainable, int(rows[-1])).items() if not _is_dropped(name, step, gradient)}
     still = [name for name, value in row.items() if value == 0]
+    if len(rows) > 1:
+        before = row_of(trainable, int(rows[-2]))
+        half = half_precision(still, types)
+        still = [name for name in still if name not in half or not before.get(name)]
     text = f"step {step} updates {len(row) - len(still)} of {len(row)} trainable tensors"
     text += f", not {first_names(still, 3)}" if still else ""
     return still, text, {"tensors": float(len(row)), "still": float(len(still))}

@@ -51,12 +51,17 @@ def cancelled(
 
 def half_precision_gains(names: Sequence[str], table: TensorTable, types: Series | None) -> frozenset[str]:
     """Return the normalization gains stored in half precision: an update of a gain of 1 by less than 0.002 is rounded away."""
+    return frozenset(name for name in half_precision(names, types) if table.kind(name) == "norm")
+
+
+def half_precision(names: Sequence[str], types: Series | None) -> frozenset[str]:
+    """Return the tensors whose weights are stored in half precision, which rounds small updates away."""
     if types is None:
         return frozenset()
     half = {
         label for label, of in zip(types.labels, types.values.T, strict=True) if np.isin(of[np.isfinite(of)], HALF_TYPES).any()
     }
-    return frozenset(name for name in names if f"weights/{name}" in half and table.kind(name) == "norm")
+    return frozenset(name for name in names if f"weights/{name}" in half)
 
 
 def waiting_factors(slow: Mask, labels: Sequence[str]) -> Mask:
