@@ -201,9 +201,8 @@ class _Spike(NamedTuple):
 
 def _why_loss_says_nothing(course: CurvePoints, facts: Manifest | None) -> str | None:
     """Return why neither a spike nor a decay of this loss says anything of the schedule; None where they do."""
-    is_zero = is_zero_but_for_rounding(course.values)
-    why = why_not_judged_as_loss(facts, course.values)
-    return why or ("the loss is zero but for rounding, as that of a policy" if is_zero else None)
+    zero = "the loss is zero but for rounding, as that of a policy" if is_zero_but_for_rounding(course.values) else None
+    return why_not_judged_as_loss(facts, course.values) or zero
 
 
 class _Decay(NamedTuple):

@@ -100,7 +100,7 @@ def _worrying(steps: Steps, level: Floats, wide: np.ndarray, peak: float, *, hal
     widest = int(rows[np.argmax(level[rows])])
     step = int(steps[widest])
     if step > 1.5 * half:
-        part = "at the end" if (level[widest:] == level[widest]).all() else f"at step {step}"
+        part = "at the end" if step >= 0.9 * steps[-1] else f"at step {step}"
     else:
         part = f"near step {half}" if step >= half / 1.5 else "early in the run"
     return Hit.at(
