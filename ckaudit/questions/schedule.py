@@ -274,7 +274,7 @@ def _spike(
     jump: float = 0.4,
     soon: int = 10,
     around_peak: int = 25,
-    back_within: float = 0.02,
+    back_within: float = 0.01,
 ) -> _Spike | None:
     """Return the highest jump of the loss while the rate was near its peak.
 

@@ -319,8 +319,7 @@ def _with_numbers(lines: EpochLines, *, min_lines: int = 3) -> tuple[EpochLines,
         return lines, []
     if 2 * len(lines) < min_lines * (1 + lines.changes.sum()):
         return lines, []  # half of the epochs cannot have as many lines
-    epoch = np.concatenate([[0], np.cumsum(lines.changes)])[: len(lines)]  # index of each line's epoch, in order of appearance
-    counts = {name: _lines_an_epoch(lines, epoch, name) for name in ("train_loss_raw", "val_loss")}
+    epoch, counts = lines.places_of_epochs, {name: lines.lines_an_epoch(name) for name in ("train_loss_raw", "val_loss")}
     of_batches = [key for key, count in counts["train_loss_raw"].items() if count >= min_lines]
     if len(of_batches) != 1:
         return lines, []
@@ -330,15 +329,6 @@ def _with_numbers(lines: EpochLines, *, min_lines: int = 3) -> tuple[EpochLines,
     counted, first = np.cumsum(present), np.searchsorted(epoch, epoch)
     batches = np.where(present, counted - (counted - present)[first], NONE)
     return replace(lines, batches=batches), ["no line names a batch: those of an epoch were numbered from 1, as they stand"]
-
-
-def _lines_an_epoch(lines: EpochLines, epoch: Ints, name: str) -> dict[str, float]:
-    """Return how many lines the median epoch has of each key with a catalogue name."""
-    counts = {}
-    for key, column in lines.columns.items():
-        if name_of(key) == name and (in_epochs := np.bincount(epoch[column.present & lines.names_epoch])).any():
-            counts[key] = float(np.median(in_epochs[in_epochs > 0]))
-    return counts
 
 
 def _with_tests(lines: EpochLines) -> tuple[EpochLines, list[str]]:

@@ -110,6 +110,20 @@ class EpochLines(Struct, frozen=True):
         """Mask of the lines whose epoch differs from the previous line's, without the first line: shape (N - 1,)."""
         return np.asarray(self.epochs[1:] != self.epochs[:-1])
 
+    @property
+    def places_of_epochs(self) -> Ints:
+        """The index of each line's epoch, in order of appearance: shape (N,)."""
+        return np.concatenate([[0], np.cumsum(self.changes)])[: len(self)]
+
+    def lines_an_epoch(self, name: str) -> dict[str, float]:
+        """Return how many lines that name their epoch the median epoch has of each key with a catalogue name."""
+        counts = {}
+        for key, column in self.columns.items():
+            in_epochs = np.bincount(self.places_of_epochs[column.present & self.names_epoch])
+            if name_of(key) == name and in_epochs.any():
+                counts[key] = float(np.median(in_epochs[in_epochs > 0]))
+        return counts
+
     def holding(self, keys: Iterable[str]) -> Mask:
         """Return a mask of the lines that hold one of some keys."""
         return reduce(np.logical_or, (self.columns[key].present for key in keys), np.zeros(len(self), bool))
