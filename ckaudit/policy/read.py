@@ -50,7 +50,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 POLICY_NAME, PYPROJECT_NAME = "ckaudit.toml", "pyproject.toml"
 
-CKAUDIT_TABLE = re.compile(rb"tool\s*\.\s*[\"']?ckaudit|^\s*[\"']?ckaudit[\"']?\s*[.=]", re.MULTILINE)
+CKAUDIT_TABLE = re.compile(
+    rb"tool\s*\.\s*[\"']?ckaudit|^\s*\[\s*[\"']?tool[\"']?\s*\](?s:.)*?^\s*[\"']?ckaudit[\"']?\s*[.=]", re.MULTILINE
+)
 
 
 class PolicyFile(msgspec.Struct, frozen=True):

@@ -32,6 +32,10 @@ def source_of(run: Run) -> str:
 
 def trainer_of(run: Run) -> Trainer:
     """Return the trainer that ran the loop, whose users configure a callback instead of a recorder; empty if unknown."""
+    return run.derived("trainer", lambda: _trainer(run))
+
+
+def _trainer(run: Run) -> Trainer:
     facts = run.manifest
     is_its_log = source_of(run) == "CSV" and Path(run.name).name == LIGHTNING_LOG
     if (facts is not None and facts.trainer == "lightning") or source_of(run).startswith(LIGHTNING) or is_its_log:

@@ -60,8 +60,12 @@ def header_place(rows: Sequence[Sequence[str]]) -> int:
     return filled[-1] if filled else len(rows) - 1
 
 
+@lru_cache(maxsize=8)
 def is_table(head: bytes) -> bool:
-    """Tell whether a text is certainly a table: its first rows are as wide as the header, and most cells are numbers or empty."""
+    """Tell whether a text is certainly a table: its first rows are as wide as the header, and most cells are numbers or empty.
+
+    The result is cached, because each importer of texts asks for it.
+    """
     table = sniff_table(head)
     if table is None:
         return False
