@@ -12,7 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.forked import ckaudit
+from ckaudit.cli.agents import server as serving
+from tests.called import ckaudit
 
 mcp = pytest.importorskip("mcp")
 pytest.importorskip("mcp_types")  # since version 2
@@ -47,10 +48,13 @@ def served(*folders, cwd=ROOT):
         yield SimpleNamespace(call=call, tools=lambda: portal.call(client.list_tools).tools)
 
 
-def talk(folders, calls, cwd=ROOT):
-    """Return the answers of a server that is started for them alone: texts, and whether each is an error."""
-    with served(*folders, cwd=cwd) as server:
-        return [server.call(tool, arguments) for tool, arguments in calls]
+def talk(folders, calls, cwd):
+    """Return what a server that is started with these folders answers, without client or process: texts, and whether it failed."""
+    answers = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "serve", lambda *served: answers.extend(serving.answer(*served, *call) for call in calls))
+        assert ckaudit("mcp", *folders, cwd=cwd).returncode == 0
+    return answers
 
 
 @pytest.fixture(scope="module")

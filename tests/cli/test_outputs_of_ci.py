@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import xmlschema
 
-from tests.forked import ckaudit
+from tests.called import ckaudit
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "fixtures" / "runs"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ckaudit.contract.schema.report import SEVERITIES
-from tests.forked import ckaudit
+from tests.called import ckaudit
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"

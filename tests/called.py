@@ -1,0 +1,32 @@
+"""The program in the process of the tests, where none of its own is asked for: to fork one takes as long as an audit."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+
+from ckaudit.cli.run import run
+
+SCREEN = ("COLUMNS", "NO_COLOR", "FORCE_COLOR")  # what somebody who runs the tests may have set for a terminal
+
+
+def ckaudit(*arguments, cwd="."):
+    """Run a command line, and return what it printed and its exit code, as `subprocess.run` does.
+
+    Args:
+        arguments: Its words.
+        cwd: The folder in which it runs.
+    """
+    words = [*map(str, arguments)]
+    streams = {name: io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for name in ("stdout", "stderr")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(cwd)
+        for name in SCREEN:
+            patch.delenv(name, raising=False)
+        for name, stream in streams.items():
+            patch.setattr(sys, name, stream)
+        code = run(words)
+    for stream in streams.values():
+        stream.flush()
+    return subprocess.CompletedProcess(words, code, *(stream.buffer.getvalue().decode() for stream in streams.values()))
