@@ -3,6 +3,7 @@
 import ast
 import builtins
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -28,9 +29,17 @@ def test_every_module_can_be_imported() -> None:
         assert import_module(name.removesuffix(".__init__")).__doc__ or not path.stat().st_size, name
 
 
+def _statements(block: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements below a node, and theirs; `ast.walk` also takes every expression apart, in ten times the time."""
+    for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+        for each in getattr(block, field, ()):
+            yield each
+            yield from _statements(each)
+
+
 def test_every_error_that_a_docstring_names_is_one() -> None:
     trees = [ast.parse(path.read_text()) for path in sorted((ROOT / "ckaudit").rglob("*.py"))]
-    nodes = [node for tree in trees for node in ast.walk(tree)]
+    nodes = [node for tree in trees for node in _statements(tree)]
     functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     known = {*vars(builtins), *(node.name for node in nodes if isinstance(node, ast.ClassDef))}
     known |= {alias.asname or alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}

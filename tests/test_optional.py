@@ -84,19 +84,21 @@ def test_an_import_without_its_library_names_the_command():
 
 
 TRAINERS = {"huggingface": ("transformers", "TrainerCallback"), "lightning": ("lightning.pytorch", "Callback")}
+ADVISED = """
+import sys, types
+import ckaudit
+for expression, library, base in {asked!r}:
+    part = types.SimpleNamespace(**{{base: object}})  # the library itself takes seconds
+    sys.modules.update(dict.fromkeys((library, library.split(".")[0]), part))
+    print(eval(expression).__module__)
+"""
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
-def test_the_callback_that_is_advised_needs_no_import_of_its_own(trainer):
-    (expression,) = re.findall(r"ckaudit\.\S+Callback", CALLBACK[trainer])
-    library, base = TRAINERS[trainer]
-    script = (  # the library itself takes seconds
-        f"import sys, types; part = types.SimpleNamespace({base}=object);"
-        f"sys.modules.update(dict.fromkeys(({library!r}, {library.split('.')[0]!r}), part));"
-        f"import ckaudit; print({expression}.__module__)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"ckaudit.recorder.{trainer}"
+def test_the_callbacks_that_are_advised_need_no_import_of_their_own():
+    expressions = {trainer: re.findall(r"ckaudit\.\S+Callback", CALLBACK[trainer]) for trainer in TRAINERS}
+    asked = [(expression, *TRAINERS[trainer]) for trainer, (expression,) in expressions.items()]
+    done = subprocess.run([sys.executable, "-c", ADVISED.format(asked=asked)], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f"ckaudit.recorder.{trainer}" for trainer in TRAINERS]
 
 
 @pytest.mark.parametrize(
