@@ -159,10 +159,11 @@ def _unwrap_beneath() -> None:
 
 def _tables_with(names: Iterable[str]) -> list[dict[str, Any]]:
     """Return the namespaces of modules that contain any of these names, except torch's own, whose distributions call them."""
-    modules = list[object](sys.modules.values())  # any object may be in sys.modules
-    tables = [vars(module) for module in modules if isinstance(module, ModuleType)]
+    modules = list[tuple[object, object]](sys.modules.items())  # any object may be in sys.modules
     return [
-        table for table in tables if not table.keys().isdisjoint(names) and not str(table.get("__name__")).startswith("torch.")
+        vars(module)
+        for name, module in modules
+        if not str(name).startswith("torch.") and isinstance(module, ModuleType) and not vars(module).keys().isdisjoint(names)
     ]
 
 
