@@ -97,7 +97,8 @@ for expression, library, base in {asked!r}:
 def test_the_callbacks_that_are_advised_need_no_import_of_their_own():
     expressions = {trainer: re.findall(r"ckaudit\.\S+Callback", CALLBACK[trainer]) for trainer in TRAINERS}
     asked = [(expression, *TRAINERS[trainer]) for trainer, (expression,) in expressions.items()]
-    done = subprocess.run([sys.executable, "-c", ADVISED.format(asked=asked)], cwd=ROOT, capture_output=True, text=True, check=True)
+    script = ADVISED.format(asked=asked)
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [f"ckaudit.recorder.{trainer}" for trainer in TRAINERS]
 
 

@@ -10,6 +10,7 @@ that a thousand such questions take a tenth of a second. Whatever turns in a way
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain, combinations
 from types import FunctionType
 from typing import Any
@@ -67,20 +68,21 @@ SCALED: dict[str, Callable[[Floats, float], Floats]] = {
 }
 
 
-def turns(function: Function, inputs: Inputs, place: int, kinds: Sequence[str]) -> Iterator[tuple[str, Said]]:
-    """Yield at which factor on a part of an input something else is said, and what."""
-    series, usual = inputs[place], function(inputs)[0]
+def turns(function: Function, inputs: Inputs, usual: Said, place: int, kinds: Sequence[str]) -> Iterator[tuple[str, Said]]:
+    """Yield at which factor on a part of an input something else is said than is usual, and what."""
+    series = inputs[place]
     for name, change in ((name, SCALED[name]) for name in kinds):
         if series.values.shape[1 if name == "first label" else 0] == 1 and name:
             continue
 
+        @cache
         def said(factor: float, change: Callable[[Floats, float], Floats] = change) -> Said:
             return function(with_input(inputs, place, replace(series, values=change(series.values, factor))))
 
         for ladder in WHOLE_LADDERS if not name else LADDERS:
-            turned = next((step for step, factor in enumerate(ladder) if said(factor)[0] != usual), None)
+            turned = next((step for step, factor in enumerate(ladder) if said(factor)[0] != usual[0]), None)
             if turned is not None:
-                least = _least(lambda factor, said=said: said(factor)[0] != usual, (1.0, *ladder)[turned], ladder[turned])
+                least = _least(lambda factor, said=said: said(factor)[0] != usual[0], (1.0, *ladder)[turned], ladder[turned])
                 yield f"{name} x {least:.3g}".strip(), said(least)
 
 
@@ -164,7 +166,7 @@ def in_facts(inputs: Inputs, place: int) -> Ways:
 Turns = Iterator[tuple[str, Said]]
 
 
-def all_turns(function: Function, inputs: Inputs, names: Sequence[str], thresholds: Sequence[float]) -> Turns:
+def all_turns(function: Function, inputs: Inputs, usual: Said, names: Sequence[str], thresholds: Sequence[float]) -> Turns:
     """Yield everything that is said of inputs that differ from some, each with the name of the input that does."""
     counts = [int(each) for each in thresholds if each == int(each) and each > 1]
     yield from ((f"- {how}", function(other)) for how, other in in_time(inputs, counts))
@@ -180,16 +182,16 @@ def all_turns(function: Function, inputs: Inputs, names: Sequence[str], threshol
                 yield f"{name} {word}", said
         else:
             kinds = tuple(SCALED) if len(inputs[place].steps) <= MANY else FEW
-            yield from ((f"{name} {how}", said) for how, said in turns(function, inputs, place, kinds))
+            yield from ((f"{name} {how}", said) for how, said in turns(function, inputs, usual, place, kinds))
             others = chain(gaps(inputs, place), at_thresholds(inputs, place, thresholds))
             yield from ((f"{name} {how}", function(other)) for how, other in others)
 
 
-def few_turns(function: Function, inputs: Inputs, names: Sequence[str]) -> Turns:
+def few_turns(function: Function, inputs: Inputs, usual: Said, names: Sequence[str]) -> Turns:
     """Yield what is said where a short input is larger or smaller as a whole: of cases of a kind that is known."""
     for place, name in enumerate(names):
         if isinstance(inputs[place], Series) and name not in WORDS and len(inputs[place].steps) <= MANY:
-            yield from ((f"{name} {how}", said) for how, said in turns(function, inputs, place, FEW))
+            yield from ((f"{name} {how}", said) for how, said in turns(function, inputs, usual, place, FEW))
 
 
 def numbers_of(function: Callable[..., Any]) -> list[float]:
@@ -255,7 +257,7 @@ def of_rule(rule: Rule, cases: Sequence[Case]) -> str:
         inputs = resolve((*rule.needs, *rule.wants), case.run)
         usual = function(inputs)
         is_base = bases.takes(inputs, usual)
-        turned = all_turns(function, inputs, names, thresholds) if is_base else few_turns(function, inputs, names)
+        turned = all_turns(function, inputs, usual, names, thresholds) if is_base else few_turns(function, inputs, usual, names)
         lines += with_heading(case.name, new_lines(turned, usual, seen))
     return "".join(lines)
 
@@ -288,11 +290,11 @@ def of_cause(cause: Cause, cases: Sequence[Case]) -> str:
 
         usual = function(inputs)
         if not bases.takes(inputs, usual):
-            turned = few_turns(function, inputs, names)
+            turned = few_turns(function, inputs, usual, names)
         else:
             of_findings = ((how, function(inputs, other)) for how, other in _other_findings(signs, findings))
             of_pairs = _pairs(lambda other, inputs=inputs, function=function: function(inputs, other), signs)
-            turned = chain(of_findings, () if findings.all else of_pairs, all_turns(function, inputs, names, thresholds))
+            turned = chain(of_findings, () if findings.all else of_pairs, all_turns(function, inputs, usual, names, thresholds))
         lines += with_heading(name, new_lines(turned, usual, seen))
     return "".join(lines)
 

@@ -49,7 +49,7 @@ def served(*folders, cwd=ROOT):
 
 
 def talk(folders, calls, cwd):
-    """Return what a server that is started with these folders answers, without client or process: texts, and whether it failed."""
+    """Return what a server of these folders answers, without client or process: texts, and whether each is an error."""
     answers = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "serve", lambda *served: answers.extend(serving.answer(*served, *call) for call in calls))

@@ -109,7 +109,7 @@ def browser():
     if chromium is None:
         pytest.skip("no Chromium here: install it, or name it in CKAUDIT_CHROMIUM")
     with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        started = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--no-zygote", "--in-process-gpu"])
         yield started
         started.close()
 
@@ -134,13 +134,16 @@ def test_nothing_serious_keeps_a_reader_from_a_page(site, browser, width, scheme
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_a_browser_without_a_network_reads_and_searches_the_site(site, browser):
     asked, errors = [], []
-    for width in (1280, 390):
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if width < 400 else "light")
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        for name in ("index", "tutorial", "gallery", "comparison", "generated/options", "generated/metrics"):
-            page.goto((site / f"{name}.html").as_uri())
+    page = browser.new_page()
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    for name in ("index", "tutorial", "gallery", "comparison", "generated/options", "generated/metrics"):
+        page.goto((site / f"{name}.html").as_uri())
+        for width, scheme in ((1280, "light"), (390, "dark")):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
     page = browser.new_page()
     page.on("request", lambda request: asked.append(request.url))
     page.goto((site / "index.html").as_uri())

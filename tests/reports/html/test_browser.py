@@ -31,7 +31,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def browser():
     with playwright.sync_playwright() as driver:
-        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        started = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--no-zygote", "--in-process-gpu"])
         yield started
         started.close()
 
