@@ -11,7 +11,7 @@ import pytest
 
 import ckaudit
 from ckaudit.errors import UnreadableError, UsageError
-from tests import forked
+from tests import called
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 ILL, HEALTHY = RUNS / "lr_too_high", RUNS / "healthy"
@@ -19,7 +19,7 @@ ILL, HEALTHY = RUNS / "lr_too_high", RUNS / "healthy"
 
 def said(*arguments: str) -> str:
     """Return what the command line prints."""
-    return str(forked.ckaudit(*arguments, cwd=Path.cwd()).stdout)
+    return str(called.ckaudit(*arguments, cwd=Path.cwd()).stdout)
 
 
 def written(folder: Path, losses: list[float], name: str = "log.csv") -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 import ckaudit
 from ckaudit.errors import UsageError
-from tests import forked
+from tests import called
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 ILL, HEALTHY = RUNS / "lr_too_high", RUNS / "healthy"
@@ -45,7 +45,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def said(*arguments: str) -> dict[str, object]:
     """Return what the command line says here, as JSON."""
-    done = forked.ckaudit(*arguments, "--format", "json", cwd=Path.cwd())
+    done = called.ckaudit(*arguments, "--format", "json", cwd=Path.cwd())
     return json.loads(done.stdout)
 
 

@@ -13,7 +13,10 @@ import pytest
 from ckaudit.cli.comparison_options import exit_code
 from ckaudit.cli.run import run
 from ckaudit.contract.schema.diff import Comparison
+from tests.diff.conftest import judged_once
 from tests.reports.diff.sample import SAMPLES
+
+__all__ = ["judged_once"]
 
 ROOT = Path(__file__).parents[2]
 PAIRS = ROOT / "fixtures" / "pairs"

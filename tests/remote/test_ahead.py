@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckaudit.remote.mirror import local_copy
+from tests.forked import ckaudit
 from tests.object_storage import Bucket, Fault, Proxy, s3, s3_server
 
 __all__ = ["s3", "s3_server"]
@@ -31,9 +32,10 @@ def program(text: str, *words: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
 
 
-def said(command: str, place: str, text: str = COMMAND) -> tuple[int, str, str]:
-    """Return what a command says of a run, as if the address were its name."""
-    done = program(text, command, place, "-f", "json")
+def said(command: str, place: str, text: str = "") -> tuple[int, str, str]:
+    """Return what a command says of a run, as if the address were its name; a text of its own needs a process of its own."""
+    words = (command, place, "-f", "json")
+    done = program(text, *words) if text else ckaudit(*words, cwd=ROOT, **os.environ)
     return done.returncode, done.stdout.replace(place, "RUN"), done.stderr.replace(place, "RUN")
 
 
@@ -84,7 +86,7 @@ def test_the_answer_is_that_of_the_folder_cold_and_warm(uri: str, through: Proxy
 
 def test_several_addresses_one_of_them_twice(s3: Bucket, uri: str, through: Proxy) -> None:
     other = s3.put("other", ROOT / "fixtures/runs/nan_batch")
-    done = program(COMMAND, "validate", uri, other, f"{uri}/")
+    done = ckaudit("validate", uri, other, f"{uri}/", cwd=ROOT, **os.environ)
     assert done.returncode == 0, done.stderr
     count = len([*HEALTHY.glob("*.json*")]) + len([*(ROOT / "fixtures/runs/nan_batch").glob("*.json*")])
     assert f"{count} files" in done.stdout
@@ -93,7 +95,7 @@ def test_several_addresses_one_of_them_twice(s3: Bucket, uri: str, through: Prox
 def test_a_run_among_its_own_siblings_is_waited_for(s3: Bucket, through: Proxy) -> None:
     for name in ("replica", "replica_2", "base", "lr_doubled"):
         s3.put(f"pairs/{name}", ROOT / "fixtures/pairs" / name)
-    done = program(COMMAND, "triage", s3.uri("pairs/lr_doubled/"), "--like", s3.uri("pairs/*"), "-f", "json")
+    done = ckaudit("triage", s3.uri("pairs/lr_doubled/"), "--like", s3.uri("pairs/*"), "-f", "json", cwd=ROOT, **os.environ)
     assert done.returncode == 0, done.stderr
     assert "held against 3 healthy siblings" in done.stdout
 
