@@ -56,8 +56,9 @@ def dask_worker(address: str, *options: str) -> subprocess.Popen[bytes]:
 def ray(workers: int) -> Iterator[Cluster]:
     """Run a Ray cluster."""
     port = str(free_port())
-    limits = ("--num-cpus", str(workers), "--object-store-memory", "100000000", "--include-dashboard", "false")
-    head = start("ray", "start", "--head", "--block", "--node-ip-address", "127.0.0.1", "--port", port, *limits)
+    limits = ("--num-cpus", str(workers), "--object-store-memory", "100000000")
+    without = ("--include-dashboard", "false", "--include-log-monitor", "false", "--disable-usage-stats")
+    head = start("ray", "start", "--head", "--block", "--node-ip-address", "127.0.0.1", "--port", port, *limits, *without)
     cluster = Cluster(f"ray://127.0.0.1:{port}", [])
     try:
         connected(lambda: engine_at(cluster.address), workers)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +16,8 @@ import pytest
 from ckaudit.cli.agents import server as serving
 from tests.called import ckaudit
 
-mcp = pytest.importorskip("mcp")
-pytest.importorskip("mcp_types")  # since version 2
-from_thread = pytest.importorskip("anyio.from_thread")
+LIBRARIES = ("mcp", "mcp_types", "anyio")  # the second since version 2
+pytestmark = pytest.mark.skipif(not all(map(find_spec, LIBRARIES)), reason="the extra mcp is not installed")
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "fixtures/runs"
@@ -31,6 +31,9 @@ MOST = 1600
 @contextmanager
 def served(*folders, cwd=ROOT):
     """Start a server in a process, and give the SDK's client of it, to be called without await."""
+    import mcp
+    from anyio import from_thread
+
     command = ["-m", "ckaudit", "mcp", *map(str, folders)]
     surroundings = {**os.environ, "PYTHONPATH": str(ROOT)}
     server = mcp.StdioServerParameters(command=sys.executable, args=command, cwd=str(cwd), env=surroundings)

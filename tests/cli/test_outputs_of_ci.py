@@ -7,13 +7,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-import xmlschema
 
 from tests.called import ckaudit
+from tests.junit_schema import junit_schema
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "fixtures" / "runs"
-SCHEMA = xmlschema.XMLSchema(str(ROOT / "fixtures" / "vendor" / "junit-10.xsd"))
 HEALTHY = str(RUNS / "healthy")
 ALLOWED = '[gate]\nquestions = ["loss"]\n\n[gate.allow]\nloss = "1000%"\n'
 INCOMPARABLE = '[gate]\nincomparable = "{}"\n'
@@ -22,7 +21,7 @@ INCOMPARABLE = '[gate]\nincomparable = "{}"\n'
 def junit(*arguments, cwd):
     """Return the exit code and the JUnit of a command, which keeps its schema."""
     done = ckaudit(*arguments, "--format", "junit", cwd=cwd)
-    SCHEMA.validate(done.stdout)
+    junit_schema().validate(done.stdout)
     return done.returncode, ET.fromstring(done.stdout)
 
 

@@ -1,16 +1,13 @@
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import msgspec
 import pytest
-import xmlschema
 
 from ckaudit.contract.schema.report import SEVERITIES, Check, PolicyUsed
 from ckaudit.reports import render
 from ckaudit.reports.view import View
+from tests.junit_schema import junit_schema
 from tests.reports.sample import SAMPLES, clean, empty, gated, ill, invalid
-
-SCHEMA = Path(__file__).parents[2] / "fixtures" / "vendor" / "junit-10.xsd"
 
 
 def parse(report, view=None):
@@ -19,7 +16,7 @@ def parse(report, view=None):
 
 @pytest.fixture(scope="module")
 def schema():
-    return xmlschema.XMLSchema(str(SCHEMA))
+    return junit_schema()
 
 
 @pytest.mark.parametrize("name", SAMPLES)
