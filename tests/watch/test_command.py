@@ -118,8 +118,7 @@ def test_it_is_interrupted_with_a_last_summary(tmp_path: Path) -> None:
     # What a shell starts in the background ignores the signal, and its children with it.
     process = watch(tmp_path, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     assert process.stdout is not None
-    while "NUM001" not in process.stdout.readline():
-        pass
+    assert any("NUM001" in line for line in iter(process.stdout.readline, ""))
     process.send_signal(signal.SIGINT)
     code, _, err = ended(process)
     assert code == 130
