@@ -50,9 +50,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 POLICY_NAME, PYPROJECT_NAME = "ckaudit.toml", "pyproject.toml"
 
-CKAUDIT_TABLE = re.compile(
-    rb"tool\s*\.\s*[\"']?ckaudit|^\s*\[\s*[\"']?tool[\"']?\s*\](?s:.)*?^\s*[\"']?ckaudit[\"']?\s*[.=]", re.MULTILINE
-)
+DOTTED_TABLE = re.compile(rb"tool\s*\.\s*[\"']?ckaudit")
+TOOL_TABLE = re.compile(rb"^\s*\[\s*[\"']?tool[\"']?\s*\]", re.MULTILINE)
+CKAUDIT_KEY = re.compile(rb"^\s*[\"']?ckaudit[\"']?\s*[.=]", re.MULTILINE)
 
 
 class PolicyFile(msgspec.Struct, frozen=True):
@@ -222,7 +222,8 @@ def _holds_a_policy(path: Path) -> bool:
         data = path.read_bytes()
     except OSError:
         return False
-    if not CKAUDIT_TABLE.search(data):
+    tools = TOOL_TABLE.search(data)
+    if not DOTTED_TABLE.search(data) and not (tools and CKAUDIT_KEY.search(data, tools.end())):
         return False
     import tomllib
 
