@@ -256,3 +256,9 @@ def test_a_time_that_hardly_ever_falls_is_a_clock(imported):
     text = "".join(f"[it {n:04d}] step={n * 1000} | loss={3 / n:.4f} | time={0.5 * n:.1f}m\n" for n in range(1, 41))
     run = imported(text, "train.log")
     assert [*curve(run, "step_time").values()] == pytest.approx([0.03] * 39), "half a minute for a thousand steps"
+
+
+def test_a_step_in_brackets_begins_a_line(imported):
+    run = imported("".join(f"[{15 * n:4d}] nll={9 / n:.4f} lr=4.9e-03\n" for n in range(1, 12)), "train.log")
+    assert list(curve(run, "train_loss_raw").items())[:2] == [(15, 9.0), (30, 4.5)]
+    assert set(curve(run, "learning_rate").values()) == {0.0049}

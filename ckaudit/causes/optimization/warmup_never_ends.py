@@ -44,7 +44,7 @@ def warmup_never_ends(
 
     A rate that still rises at the end is judged by its plan, or else by what the loss does meanwhile:
 
-    - The rate has risen at nearly every step, and goes on beyond `late` times the planned warm-up.
+    - The rate has risen at nearly every step, or in stairs without a fall, and goes on beyond `late` times the planned warm-up.
     - Without a plan, the rate had come to rest and rises from there to its highest, at the end, by a factor of `min_growth` and
       more. The loss climbs meanwhile: what a model learnt at a third of the rate it loses.
     - Log odds are first guesses.
@@ -56,8 +56,9 @@ def warmup_never_ends(
     if off is None:
         yield _beside_a_climb(findings.first(loss_rises), steps, values, warmup_of(facts), min_growth, decisive, strong)
         return
-    rising = float((np.diff(values[steps >= min(off.first_step or 0, steps[-2])]) > 0).mean())
-    if rising < 0.9:
+    moves = np.diff(values[steps >= min(off.first_step or 0, steps[-2])])
+    rising = float((moves > 0).mean())
+    if rising < 0.9 and not ((moves >= 0).all() and moves.any()):
         yield contradicts(decisive, f"the rate rises at {rising:.0%} of the steps only", off)
         return
     warmup = warmup_of(facts)

@@ -72,6 +72,7 @@ _NAME_FIRST = re.compile(
 _BARE = re.compile(r"(\d+) (train|val|hella) (\d+\.\d+)\s*\Z")
 _CLU = re.compile(r".{0,80}logging_writer\.py:\d{1,6}\] \[(\d{1,12})\] ")
 _IN_BRACKETS = re.compile(r"(\d{1,12}) \[(?=[A-Za-z]\w{0,8} loss: )")
+_STEP_IN_BRACKETS = re.compile(r"\[ {0,8}(\d{1,12})\] (?=[A-Za-z]\w{0,20} ?[=:] ?[-\d])")  # as `[  15] nll=7.87 lr=5e-03`
 _OF_ALL = re.compile(rf"({COUNT})/({COUNT}) (?=(?:\w+[_ ])?loss ?[:=])")
 _SOURCE_AND_TARGET = re.compile(r"(?<![\w/])\d{1,9}/ {0,8}(\d{1,9}) tok/s")  # in OpenNMT: tokens read, and tokens trained on
 _MAX_CHARACTERS_AHEAD = 100  # the step must begin within so many characters
@@ -101,7 +102,7 @@ _NEEDLES = (
     "final",
 )
 _BARE_HINTS = (" train ", " val ", " hella ")
-_HINTS = ("step", "Up. ", "iter", "Step", "Iter", "update", "loss", "logging_writer.py", *_BARE_HINTS)
+_HINTS = ("step", "Up. ", "iter", "Step", "Iter", "update", "loss", "nll", "logging_writer.py", *_BARE_HINTS)
 _MARKS = tuple(hint.encode() for hint in _HINTS)
 _COUNTS = ("parameters", "seed", "world_size", "sequence_length", "vocabulary")
 
@@ -141,7 +142,7 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         return [Cell("step", *name_first.span(2)), Cell(name_first[1].lower(), *name_first.span(3))]
     if bare := _BARE.match(line, start):
         return [Cell("step", *bare.span(1)), Cell(bare[2], *bare.span(3))]
-    if match := _IN_BRACKETS.match(line, start):
+    if match := _IN_BRACKETS.match(line, start) or _STEP_IN_BRACKETS.match(line, start):
         cells = [Cell("step", *match.span(1))]
     elif match := _OF_ALL.match(line, start):
         cells = [Cell("step", *match.span(1)), Cell("total", *match.span(2))]

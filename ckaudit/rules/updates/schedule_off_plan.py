@@ -50,10 +50,10 @@ def schedule_off_plan(
       between two planned steps, or by more than `max_off_outside` of it from both of them.
     - A rate off the plan that is over `sev1_ratio` times the planned peak is sev1, for after a spike a rate is lowered by three
       to ten times (TRI-2).
-    - Without a plan, but with a planned warm-up: at twice its length the rate still grows, and it has grown by a fifth since its
-      end (M06, M07).
-    - Without either: the rate grows by a fifth in the second half of a training that has taken all its planned steps, up to the
-      last of them.
+    - Without a plan, but with a planned warm-up: at twice its length the rate still grows, at each step or in stairs, and it has
+      grown by a fifth since its end (M06, M07).
+    - Without either: the rate grows by a fifth in the second half of a training that has taken all its planned steps, and never
+      falls there.
     - From 30 points of the rate on, where it keeps to its plan or nothing was planned: a slope came down to a floor, and the run
       goes on there for `max_beyond_end` of the steps until then.
     - Where nothing was planned: the rate has grown all the time while the last quarter of the run brought less than
@@ -113,7 +113,7 @@ def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[H
     if not end or not len(after) or not len(done):
         return
     last = int(after[-1])
-    if values[last] > MIN_GROWTH * values[done[-1]] and (np.diff(values[done[-1] :]) > 0).all():
+    if values[last] > MIN_GROWTH * values[done[-1]] and _only_grows(values[done[-1] :]):
         yield Hit.at(
             steps[after],
             "sev2",
@@ -125,11 +125,21 @@ def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[H
         )
 
 
+def _only_grows(values: Floats) -> bool:
+    """Tell whether a rate never falls and grows twice or more: at each step, or in the stairs of a scheduler stepped per epoch.
+
+    >>> _only_grows(np.array([1.0, 1.0, 2.0, 2.0, 3.0])), _only_grows(np.array([1.0, 1.0, 2.0, 2.0]))
+    (True, False)
+    """
+    moves = np.diff(values)
+    return bool((moves >= 0).all()) and int((moves > 0).sum()) > 1
+
+
 def _grows_to_the_end(steps: Steps, values: Floats, facts: Manifest) -> Hit | Skip:
     """Return the hit of a rate that grows in all of the second half of a training that has taken its planned steps."""
     half = len(values) // 2
     is_over = facts.planned_steps is not UNSET and steps[-1] >= facts.planned_steps
-    if not is_over or not (np.diff(values[half:]) > 0).all() or values[-1] <= MIN_GROWTH * values[half]:
+    if not is_over or not _only_grows(values[half:]) or values[-1] <= MIN_GROWTH * values[half]:
         return Skip("not_recorded", "needs warmup_steps or planned_learning_rate")
     return Hit.at(
         steps[half:],
