@@ -52,8 +52,8 @@ def schedule_off_plan(
       to ten times (TRI-2).
     - Without a plan, but with a planned warm-up: at twice its length the rate still grows, at each step or in stairs, and it has
       grown by a fifth since its end (M06, M07).
-    - Without either: the rate grows by a fifth in the second half of a training that has taken all its planned steps, and never
-      falls there.
+    - Without either, or with a warm-up that is longer than the run: the rate grows by a fifth in the second half of a training
+      that has taken all its planned steps, and never falls there.
     - From 30 points of the rate on, where it keeps to its plan or nothing was planned: a slope came down to a floor, and the run
       goes on there for `max_beyond_end` of the steps until then.
     - Where nothing was planned: the rate has grown all the time while the last quarter of the run brought less than
@@ -108,6 +108,10 @@ def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[H
         yield _grows_to_the_end(steps, values, facts)
         return
     end = facts.warmup_steps
+    if facts.planned_steps is not UNSET and end > facts.planned_steps:
+        grows = _grows_to_the_end(steps, values, facts)
+        yield from [grows] if isinstance(grows, Hit) else []
+        return
     after = np.flatnonzero(steps > MIN_TIMES_PLANNED * end)
     done = np.flatnonzero(steps <= end)
     if not end or not len(after) or not len(done):
