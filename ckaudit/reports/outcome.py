@@ -84,6 +84,8 @@ def fleet_outcome(fleet: Fleet, *, fail_on: Severity, require: str | None = None
 def _why_nothing(report: Report) -> str:
     if not report.files:
         return "no file was read"
+    if report.resume_checkpoints:
+        return "no checkpoint is of a form that is read"
     from ckaudit.audit.vital_checks import is_nothing_vital_judged, limits  # imports all metrics, which few reports need
 
     return limits(report.vital) if is_nothing_vital_judged(report) else f"all {len(report.checks)} checks were skipped"

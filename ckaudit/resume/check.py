@@ -227,6 +227,7 @@ def make_report(subject: str, checkpoints: Checkpoints, findings: Sequence[Findi
         subject=subject,
         verdict=_sentence(checkpoints, ordered),
         severity=gravest(finding.severity for finding in ordered),
+        judged="nothing" if checkpoints and all(examined.entry.ok is None for examined in checkpoints) else None,
         findings=ordered,
         checks=_checks(checkpoints, ordered),
         notes=notes,

@@ -10,6 +10,7 @@ import zipfile
 import pytest
 
 from ckaudit.errors import CkauditError
+from ckaudit.reports.outcome import outcome
 from ckaudit.resume.catalogue import BREAKING
 from ckaudit.resume.check import resume_check
 from tests.resume.made import safetensors, torch_zip
@@ -91,6 +92,12 @@ def test_an_element_type_of_tomorrow_is_skipped(tmp_path):
     report = resume_check(tmp_path).report
     assert report.resume_checkpoints[0].ok is None
     assert not codes(tmp_path, "sev0", "sev1")
+    assert report.judged == "nothing"
+    assert outcome(report).code == 2
+    for name, dtype in (("checkpoint-1", "F32"), ("checkpoint-2", "F2")):
+        (tmp_path / name).mkdir()
+        safetensors(tmp_path / name / "model.safetensors", header(a={**FLOATS, "dtype": dtype}), b"\0" * 16)
+    assert outcome(resume_check(tmp_path).report).code == 0
 
 
 def test_a_compressed_member_is_not_unpacked(tmp_path):

@@ -329,7 +329,10 @@ class Report(Struct, kw_only=True, frozen=True):
     step: Annotated[Step | None, doc("The step at which the verdict was made.", unit="steps")] = None
     judged: Annotated[
         Literal["all", "limited", "nothing"] | None,
-        doc("Whether all vital checks that apply could judge the run, only some, or none; null: not determined."),
+        doc(
+            "Whether all vital checks that apply could judge the run, only some, or none; null: not determined. Of resume "
+            "checkpoints, nothing means that none could be judged."
+        ),
     ] = None
     vital: Annotated[list[VitalCheck], doc("The vital checks, and which of them could judge.")] = []
     to_judge_more: Annotated[str | None, doc("The one line of code that would let most of the open vital checks judge.")] = None
