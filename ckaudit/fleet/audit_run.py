@@ -24,6 +24,7 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import encode_float, ignoring_float_errors
 from ckaudit.contract.schema.report import SEVERITIES, Diagnosis, Finding, VitalCheck, gravest
 from ckaudit.errors import CkauditError
+from ckaudit.fleet.find_runs import holds_any_run
 from ckaudit.fleet.like import gate_with_siblings
 from ckaudit.fleet.source import RunSource
 from ckaudit.metrics.loss import train_loss_raw
@@ -39,6 +40,8 @@ MAX_PROBLEM = 500
 
 def audit_run(source: RunSource) -> list[FleetRun]:
     """Audit every run of a source, and return a row for each; a run that cannot be audited has a row with the reason.
+
+    Only what a pattern matched by its name may have no row: if no run is known in it, as in a text of another kind.
 
     It raises nothing and writes nothing, so any engine can call it in any process, in any order, and repeatedly.
     """
@@ -133,6 +136,8 @@ def vital_states(vital: Sequence[VitalCheck], findings: Sequence[Finding]) -> di
 
 def _runs(source: RunSource) -> Iterator[tuple[str, Run]]:
     path, reads = local_copy(source.path), _reads()
+    if source.is_match and not holds_any_run(path):
+        return
     if not source.import_options.run and path.exists() and is_ours(path):
         yield "", open_judged(path, reads=reads, import_options=source.import_options)
         return

@@ -7,6 +7,7 @@ replaces the earlier one.
 """
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TABLES = ("findings", "verdicts", "metrics", "runs")
+_OF_DATASET = re.compile(rf"(?:^|/)(?:{'|'.join(TABLES)})/part-\d{{8}}T\d{{6}}-[0-9a-f]{{12}}(?:-\d+)?\.parquet$")
 """Tables in the order of writing: a run is in the data set once `runs` has it."""
 
 LEFT_SECONDS = 86_400
@@ -273,3 +275,12 @@ def _runs(runs: Iterable[FleetRun]) -> Iterator[dict[str, Any]]:
 def _float(value: Number) -> float:
     """Return a number of the contract as a float, which may be NaN or infinite."""
     return float(value)
+
+
+def is_of_dataset(name: str) -> bool:
+    """Tell whether a file belongs to a fleet's data set, which may be in the same folder as the runs.
+
+    >>> is_of_dataset("ckaudit-fleet/runs/part-20261128T111213-0a1b2c3d4e5f.parquet"), is_of_dataset("runs/part-1.parquet")
+    (True, False)
+    """
+    return _OF_DATASET.search(name) is not None

@@ -5,7 +5,6 @@ is followed. A file that no importer recognises is skipped and counted if a patt
 """
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -17,7 +16,7 @@ from ckaudit.audit.load_run import is_ours
 from ckaudit.contract.io.files import MANIFEST_NAME
 from ckaudit.contract.io.folder import holds_run, is_own_name, shown_name
 from ckaudit.errors import CkauditError, UsageError
-from ckaudit.fleet.dataset import TABLES
+from ckaudit.fleet.dataset import is_of_dataset
 from ckaudit.fleet.fingerprint import State
 from ckaudit.importers import is_known, is_one_log, places_below
 from ckaudit.importers.log_search import MAX_SHOWN
@@ -29,8 +28,6 @@ MAX_ENTRIES = 5_000_000
 MAX_TRIED = 8
 """Subfolders tested first, before every importer is tried on their parent."""
 
-_OF_DATASET = re.compile(rf"(?:^|/)(?:{'|'.join(TABLES)})/part-\d{{8}}T\d{{6}}-[0-9a-f]{{12}}(?:-\d+)?\.parquet$")
-
 
 class FoundRuns(Struct):
     """The runs that were found.
@@ -40,12 +37,14 @@ class FoundRuns(Struct):
         notes: What was skipped, a sentence each.
         passed: Names of files that are no run.
         states: States of sources at addresses, by name, from their listing.
+        matches: Names of sources at addresses that a pattern found; whether a run is in them shows only when they are fetched.
     """
 
     paths: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     passed: list[str] = field(default_factory=list)
     states: dict[str, State] = field(default_factory=dict)
+    matches: set[str] = field(default_factory=set)
 
 
 def find_runs(patterns: Sequence[str], audit: bytes = b"") -> FoundRuns:
@@ -70,10 +69,27 @@ def find_runs(patterns: Sequence[str], audit: bytes = b"") -> FoundRuns:
                 if real not in seen:
                     seen.add(real)
                     found_runs.paths[shown_name(str(source))] = str(source)
-    if found_runs.passed:
-        more = f" and {len(found_runs.passed) - 1:,} more" if found_runs.passed[1:] else ""
-        found_runs.notes.append(f"passed over, because no run is known in it: {found_runs.passed[0][:MAX_SHOWN]}{more}")
     return found_runs
+
+
+def passed_over(names: Sequence[str]) -> list[str]:
+    """Return the note on files that are no run, if there are any.
+
+    >>> passed_over([]), passed_over(["a.txt", "b.txt"])
+    ([], ['passed over, because no run is known in it: a.txt and 1 more'])
+    """
+    more = f" and {len(names) - 1:,} more" if names[1:] else ""
+    return [f"passed over, because no run is known in it: {names[0][:MAX_SHOWN]}{more}"] if names else []
+
+
+def holds_any_run(path: Path) -> bool:
+    """Tell whether a run or a log in a known format is at a path or below it, as the search on a disk finds it."""
+    if not path.is_dir():
+        return _holds_log(path)
+    try:
+        return _is_source(path) or any(not is_of_dataset(str(place)) for place in places_below(path, [], max_entries=MAX_ENTRIES))
+    except (CkauditError, OSError):
+        return True  # its audit reports the fault
 
 
 def _without_scheme(pattern: str) -> str:
@@ -88,6 +104,8 @@ def _add_remote(pattern: str, audit: bytes, found_runs: FoundRuns) -> None:
     for address, state in remote.states.items():
         found_runs.paths[shown(address)] = address
         found_runs.states[shown(address)] = state
+        if address != pattern.rstrip("/"):
+            found_runs.matches.add(shown(address))
     found_runs.passed += remote.passed
     found_runs.notes += remote.notes
 
@@ -143,15 +161,6 @@ def _sources(path: Path, found_runs: FoundRuns, *, named: bool) -> Iterator[Path
     if not below and not named and not places:
         found_runs.passed.append(shown_name(str(path)))
     yield from below or ([path] if named and not places else [])
-
-
-def is_of_dataset(name: str) -> bool:
-    """Tell whether a file belongs to a fleet's data set, which may be in the same folder as the runs.
-
-    >>> is_of_dataset("ckaudit-fleet/runs/part-20261128T111213-0a1b2c3d4e5f.parquet"), is_of_dataset("runs/part-1.parquet")
-    (True, False)
-    """
-    return _OF_DATASET.search(name) is not None
 
 
 def _is_source(folder: Path) -> bool:

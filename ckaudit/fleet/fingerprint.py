@@ -9,6 +9,7 @@ import msgspec
 
 from ckaudit import __version__
 from ckaudit.contract.schema.import_options import ImportOptions
+from ckaudit.fleet.dataset import is_of_dataset
 from ckaudit.fleet.source import portable
 from ckaudit.plugins import packages
 from ckaudit.policy.acceptance import AcceptanceCriteria
@@ -80,6 +81,8 @@ def _files(folder: str, *, deep: bool) -> Iterator[tuple[str, os.stat_result]]:
             if entry.is_dir(follow_symlinks=False):
                 if deep:
                     folders.append((f"{prefix}{entry.name}/", entry.path))
+                continue
+            if is_of_dataset(f"{prefix}{entry.name}"):  # written by the audit itself
                 continue
             try:
                 yield prefix + entry.name, entry.stat()

@@ -16,12 +16,12 @@ from ckaudit.errors import UsageError
 from ckaudit.fleet.common_causes import common_causes
 from ckaudit.fleet.dataset import DatasetWriter, Stored, read_stored
 from ckaudit.fleet.engines import Engine
-from ckaudit.fleet.find_runs import FoundRuns, find_runs
+from ckaudit.fleet.find_runs import FoundRuns, find_runs, passed_over
 from ckaudit.fleet.fingerprint import audit_key, state_of
 from ckaudit.fleet.like import with_own_siblings
 from ckaudit.fleet.source import RunSource, portable
 from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
-from ckaudit.remote.location import is_uri
+from ckaudit.remote.location import is_uri, shown
 from ckaudit.wording import plural
 
 BATCH_SECONDS = 1.0
@@ -61,7 +61,7 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     """Audit every new or changed run, and return the results of all runs.
 
     Raises:
-        UsageError: If a pattern matches nothing, or no run has a fact to group by.
+        UsageError: If a pattern matches nothing, no run is in anything that is matched, or no run has a fact to group by.
         CkauditError: If the data set cannot be written.
     """
     key = audit_key(request.criteria, request.import_options)
@@ -74,7 +74,12 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     fresh = [source for source in sources if source.fingerprint not in known]
     audited = audit_sources(fresh, engine, request.folder, progress=progress)
     unchanged = [row for source in sources for row in known.get(source.fingerprint, ())]
-    notes = [*found_runs.notes, *stored.problems]
+    told = {row.source or row.run for row in audited}
+    passed = [*found_runs.passed, *(source.name for source in fresh if source.is_match and source.name not in told)]
+    if passed and not audited and not unchanged and len(sources) == len(found_runs.paths):
+        what = ", ".join(map(shown, request.patterns))
+        raise UsageError(f"no run is known in what {what!r} matches", hint="\n".join(passed_over(passed)))
+    notes = [*found_runs.notes, *passed_over(passed), *stored.problems]
     if request.since and len(sources) < len(found_runs.paths):
         notes.append(f"left out, because not written to since then: {plural(len(found_runs.paths) - len(sources), 'source')}")
     if request.like:
@@ -107,6 +112,7 @@ def sources_of(found_runs: FoundRuns, request: FleetRequest, key: bytes) -> list
                 criteria=criteria,
                 fingerprint=state.fingerprint,
                 written=state.written,
+                is_match=name in found_runs.matches,
             )
         )
     return sources

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ckaudit.contract.io.files import CHECKPOINT_NAME, MANIFEST_NAME, SCALARS_PATTERN
 from ckaudit.errors import UsageError
-from ckaudit.fleet.find_runs import is_of_dataset
+from ckaudit.fleet.dataset import is_of_dataset
 from ckaudit.fleet.fingerprint import State
 from ckaudit.importers.log_search import could_be_log
 from ckaudit.remote.location import has_wildcard, shown

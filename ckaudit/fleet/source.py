@@ -28,6 +28,7 @@ class RunSource(Struct, frozen=True, kw_only=True):
         fingerprint: Identifies its current state and the inputs of its audit; empty: not known.
         written: Unix time of its newest file; 0: not known.
         like: Healthy siblings to compare with: path or address, and fingerprint of each.
+        is_match: A pattern found it by its name alone: if no run is known in it, it is passed over and has no row.
     """
 
     name: str
@@ -37,3 +38,4 @@ class RunSource(Struct, frozen=True, kw_only=True):
     fingerprint: str = ""
     written: float = 0.0
     like: tuple[tuple[str, str], ...] = ()
+    is_match: bool = False

@@ -212,6 +212,13 @@ def test_the_data_set_may_lie_among_the_runs(tmp_path, pattern):
     assert again.notes == []
 
 
+def test_the_data_set_may_lie_in_a_run(tmp_path):
+    shutil.copytree(FIXTURES / "runs" / "nan_batch", tmp_path / "run")
+    fleet_at(tmp_path / "run", tmp_path / "run")
+    again = fleet_at(tmp_path / "run", tmp_path / "run")
+    assert (again.audited, again.unchanged) == (0, 1)
+
+
 def test_since_leaves_out_what_nobody_wrote_to(tmp_path):
     paths = a_fleet(tmp_path / "logs")
     os.utime(paths[0], (1_000_000, 1_000_000))

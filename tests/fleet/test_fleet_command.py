@@ -21,6 +21,7 @@ def _here(tmp_path, monkeypatch):
     Path("logs").mkdir()
     Path("logs/ill.csv").write_text(ILL)
     Path("logs/short.csv").write_text("step,lr\n1,0.1\n2,0.1\n")
+    Path("notes.txt").write_text("to be done\n")
 
 
 def fleet(*words: str) -> int:
@@ -92,6 +93,7 @@ def test_columns_and_policy_hold_as_for_triage(capfd):
     [
         ((), "no run was named"),
         (("nothing/*",), "'nothing/*' matches nothing"),
+        (("*.txt",), "no run is known in what '*.txt' matches"),
         (("logs/*", "--jobs", "0"), "--jobs '0' is no number of processes"),
         (("logs/*", "--jobs", "many"), "--jobs 'many' is no number of processes"),
         (("logs/*", "--timeout", "0"), "--timeout '0' is no number of seconds"),

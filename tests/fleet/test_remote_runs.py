@@ -58,6 +58,21 @@ def test_a_pattern_that_matches_nothing_is_said(stored):
         find_remote("s3://*/runs", b"")
 
 
+def test_a_text_that_is_no_log_is_passed_over_where_a_pattern_found_it(stored, tmp_path):
+    stored.put("runs/notes.txt", b"nothing to see here\n")
+    stored.put("runs/weights/notes.txt", b"nothing to see here either\n")
+    fleet = fleet_at(tmp_path / "data", stored.uri("runs/*"))
+    assert sorted(run.run for run in fleet.runs) == [stored.uri(name) for name in ALL]
+    assert fleet.audited == len(ALL)
+    assert f"passed over, because no run is known in it: {stored.uri('runs/README.md')} and 2 more" in fleet.notes
+    again = fleet_at(tmp_path / "data", stored.uri("runs/*"))
+    assert (again.notes, again.unchanged) == (fleet.notes, len(ALL))
+    named = fleet_at(tmp_path / "data", stored.uri("runs/notes.txt"))
+    assert [run.status for run in named.runs] == ["unreadable"]
+    with pytest.raises(UsageError, match=r"no run is known in what '.*/runs/n\*' matches"):
+        fleet_at(tmp_path / "data", stored.uri("runs/n*"))
+
+
 def test_what_did_not_change_is_not_fetched_again(stored, tmp_path):
     first = fleet_at(tmp_path / "data", stored.uri("runs/*"))
     rows = {run.run: run for run in first.runs}
