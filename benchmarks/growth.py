@@ -187,6 +187,7 @@ AXES = (
             "validate IN",
             "triage IN",
             "metrics IN --format csv",
+            "coverage IN",
             "report IN -o OUT.html",
             "diff IN BESIDE",
             "watch IN",

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+from ckaudit.contract.schema.tensor_names import block_of
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -47,3 +49,26 @@ def test_every_error_that_a_docstring_names_is_one() -> None:
     named = [re.findall(r"^    ([A-Za-z]+):", section[1], re.MULTILINE) for section in sections if section]
     assert len(named) > 100
     assert not {name for names in named for name in names} - known
+
+
+def test_labels_are_looked_up_by_places_and_not_one_after_another() -> None:
+    """`Series.labels` is a tuple: a search in it for each tensor takes a time that is quadratic in tensors."""
+    searched = []
+    for path in sorted((ROOT / "ckaudit").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            asked = node.comparators if isinstance(node, ast.Compare) and isinstance(node.ops[-1], ast.In | ast.NotIn) else []
+            asked = [node.value] if isinstance(node, ast.Attribute) and node.attr == "index" else asked
+            searched += [
+                f"{path.name}:{node.lineno}" for each in asked if isinstance(each, ast.Attribute) and each.attr == "labels"
+            ]
+    assert not searched
+
+
+def test_results_by_name_are_kept_for_all_tensors_of_a_large_mixture_of_experts() -> None:
+    names = [
+        f"blocks.{layer}.mlp.experts.{number}.{part}.weight" for layer in range(61) for number in range(256) for part in "abc"
+    ]
+    for _ in range(2):
+        kept = block_of.cache_info().misses
+        assert {block_of(name) for name in names} == {f"blocks.{layer}" for layer in range(61)}
+    assert block_of.cache_info().misses == kept

@@ -217,7 +217,7 @@ def finding_charts(run: Run, findings: Sequence[Finding], *, max_charts: int = 2
         if metric is None or metric in OF_LOSS:
             continue
         series = metric(run)
-        label = finding.where if finding.where in series.labels else series.labels[0]
+        label = finding.where if finding.where in series.places else series.labels[0]
         title = f"{finding.code}: {metric.name}" + (f" of {label}" if len(series.labels) > 1 else "")
         around = _around(series.only(label.__eq__).recorded_rows(), finding)
         if (metric.name, label) not in drawn and len(around.steps) >= MIN_POINTS and len(np.unique(around.values)) > 1:
@@ -234,7 +234,7 @@ def _metric(run: Run, finding: Finding) -> Metric | None:
         return None
     alone = [metric for metric in rule.metrics if len(metric(run).labels) == 1 and metric(run)]
     named = [metric for metric in alone if metric.name == finding.where]
-    placed = [metric for metric in rule.metrics if finding.where in metric(run).labels]
+    placed = [metric for metric in rule.metrics if finding.where in metric(run).places]
     first = [metric for metric in alone if metric is rule.metrics[0]]
     return next(iter([*named, *placed, *first]), None)
 

@@ -141,9 +141,9 @@ def pair_series(left: Series, right: Series, axes: CommonAxis, *, few: float = 0
         if len(one.steps) >= few * min(len(left.steps), len(right.steps)):
             shared, either = one.recorded & two.recorded, one.recorded | two.recorded
             return PairedSeries(right.name, right.unit, two.steps, one.labels, one.values, two.values, shared, either=either)
-    labels = tuple(label for label in left.labels if label in set(right.labels))
+    labels = tuple(label for label in left.labels if label in right.places)
     one, two = (series.only(set(labels).__contains__) for series in (left, right))
-    order = [two.labels.index(label) for label in labels]
+    order = [two.places[label] for label in labels]
     return _nearest(one, two.steps, two.values[:, order], two.recorded[:, order], right, axes)
 
 

@@ -200,9 +200,9 @@ def _columns(left: Series, right: Series, result: ExactResult) -> Iterator[tuple
 
 
 def _column(series: Series, label: str) -> tuple[Any, Any]:
-    if label not in series.labels:
+    if label not in series.places:
         return np.empty(0, np.int64), np.empty(0)
-    column = series.labels.index(label)
+    column = series.places[label]
     known = series.recorded[:, column]
     return series.steps[known], series.values[known, column]
 

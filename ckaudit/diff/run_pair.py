@@ -166,7 +166,7 @@ def level(stretches: Stretches, *, share: float = MAX_FALSE_ALARMS) -> tuple[flo
 
 def _looked_up(series: Series, steps: Steps, label: str) -> Floats | None:
     """Return a column at some steps; None if it is missing or ends earlier."""
-    if label not in series.labels:
+    if label not in series.places:
         return None
     column = series.only(label.__eq__)
     aligned = at(column, steps)

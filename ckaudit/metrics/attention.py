@@ -50,10 +50,10 @@ def normalized_attention_entropy(run: Run) -> Series:
     largest = np.full(entropy.values.shape, np.nan)
     for column, label in enumerate(entropy.labels):
         layer = label.rpartition("/")[0]
-        if layer not in keys.labels:
+        if layer not in keys.places:
             continue
-        counted = count[:, keys.labels.index(layer)]
-        hidden = masked[:, causal.labels.index(layer)] == 1 if layer in causal.labels else np.zeros(len(counted), bool)
+        counted = count[:, keys.places[layer]]
+        hidden = masked[:, causal.places[layer]] == 1 if layer in causal.places else np.zeros(len(counted), bool)
         with np.errstate(divide="ignore"):
             largest[:, column] = np.where(hidden, _mean_log(counted), np.log(counted))
     known = entropy.recorded & (largest > 0)

@@ -362,7 +362,7 @@ def _at_rows_of(series: Series, like: Series) -> Floats:
     """Return the values of a series in the rows and columns of another, NaN if it has none, shape (T, P)."""
     values = np.full(like.values.shape, np.nan)
     for column, label in enumerate(like.labels):
-        if label in series.labels:
+        if label in series.places:
             values[:, column] = _exactly_at(series.only(label.__eq__), like.steps)
     return values
 

@@ -110,9 +110,9 @@ def worst_forgetting(run: Run) -> Series:
 
 
 def _column(series: Series, label: str, name: str) -> Series:
-    if label not in series.labels:
+    if label not in series.places:
         return empty(name)
-    place = series.labels.index(label)
+    place = series.places[label]
     return single(name, "1", series.steps, series.values[:, place], series.recorded[:, place])
 
 

@@ -98,7 +98,7 @@ def relabelled(series: Series, label: str) -> Series:
 def logged_as(run: Run, name: str) -> Series:
     """Return the scalar of a name, labelled by that name; a column with that label counts alone."""
     logged = run.scalar(name)
-    return relabelled(logged.only(name.__eq__) if name in logged.labels else logged, name)
+    return relabelled(logged.only(name.__eq__) if name in logged.places else logged, name)
 
 
 def _columns(series: Series, index: list[int]) -> Series:

@@ -77,9 +77,9 @@ def slice_loss(run: Run, name: str) -> Series:
 def _column(series: Series, label: str = "") -> Series | None:
     """Return one column of a series, by default the first; None if it has no record."""
     label = label or next(iter(series.labels), "")
-    if label not in series.labels:
+    if label not in series.places:
         return None
-    place = series.labels.index(label)
+    place = series.places[label]
     column = single(series.name, "nats/token", series.steps, series.values[:, place], series.recorded[:, place])
     return column or None
 

@@ -88,7 +88,7 @@ def update_norm(run: Run) -> Series:
         return norms
     way, part = at(moved, norms.steps), at(gradients, norms.steps)
     for column, label in enumerate(norms.labels):
-        if label not in moved.labels:
+        if label not in moved.places:
             idle[:, column] = False
             continue
         path = way.values[:, moved.places[label]]

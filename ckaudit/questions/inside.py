@@ -342,7 +342,7 @@ def embedding_organizes(
     stands = value < nothing and beside > 100 * max(value, 0.1 * nothing)
     if stands or (value < hardly and not keeps_up and (not others or (value < min_change * beside and step >= early))):
         word = "bad"
-    has_no_gradient = gradient is not None and bool(gradient.labels) and name not in gradient.labels
+    has_no_gradient = gradient is not None and bool(gradient.labels) and name not in gradient.places
     if word == "bad" and has_no_gradient and name not in table.facts:
         word, text = "watch", f"{text}; it has no gradient, and nobody said that it is to be trained"
     for finding in findings.of(barely_moving):

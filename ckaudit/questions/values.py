@@ -41,9 +41,9 @@ class CurvePoints(NamedTuple):
 
 def points(series: Series, label: str | None = None) -> CurvePoints:
     """Return the finite points of one column, the first one unless it is named; none where it has no such column."""
-    if not series.labels or (label is not None and label not in series.labels):
+    if not series.labels or (label is not None and label not in series.places):
         return CurvePoints(np.empty(0, np.int64), np.empty(0))
-    column = 0 if label is None else series.labels.index(label)
+    column = 0 if label is None else series.places[label]
     return CurvePoints(*series.finite_points(column))
 
 

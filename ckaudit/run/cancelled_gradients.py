@@ -89,9 +89,9 @@ def left_out(gradient: Series, table: TensorTable, types: Series | None = None) 
     """
     without_gradient = cancelled(gradient, table, types)
     vanishing = _vanishing(gradient, table, 2**-8)
-    without = {name for name in without_gradient if name not in gradient.labels or _is_zero(gradient, name)}
+    without = {name for name in without_gradient if name not in gradient.places or _is_zero(gradient, name)}
     without |= {name for name in without_gradient if table.no_gradient_reason(name) == "taken_out_by_norm"}
-    idle = {name for name in without if name not in gradient.labels and table.no_gradient_reason(name) != "unused"}
+    idle = {name for name in without if name not in gradient.places and table.no_gradient_reason(name) != "unused"}
     names = [
         name
         for name in dict.fromkeys((*gradient.labels, *table.facts))
@@ -152,7 +152,7 @@ def unexplained_zero_gradients(gradient: Series, table: TensorTable) -> frozense
 
 
 def _is_zero(gradient: Series, name: str) -> bool:
-    column = gradient.labels.index(name)
+    column = gradient.places[name]
     known = gradient.finite_in(column)
     return bool(known.any()) and not gradient.values[known, column].any()
 

@@ -241,9 +241,9 @@ def _recovery(departure: Departure, steps: Steps, values: Floats, *, lasting: in
 def _logged(run: Run, departure: Departure, event: int) -> Iterator[tuple[int, float]]:
     series: Series = LOGGED[departure.kind](run)
     label = departure.name or (series.labels[0] if series.labels else "")
-    if label not in series.labels:
+    if label not in series.places:
         return
-    column = series.labels.index(label)
+    column = series.places[label]
     rows = np.flatnonzero(series.recorded[:, column] & (series.steps > event))
     yield from zip(series.steps[rows].tolist(), series.values[rows, column].tolist(), strict=True)
 

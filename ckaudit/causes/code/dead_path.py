@@ -168,15 +168,15 @@ def _silent_throughout(sparsity: Series) -> str | None:
 
 def _has_ended(norm: Series, still: Finding) -> bool:
     """Tell whether a tensor's gradient was recorded before it stood still, and afterwards only those of others."""
-    if still.where not in norm.labels or still.first_step is None:
+    if still.where not in norm.places or still.first_step is None:
         return False
-    own, later = norm.recorded[:, norm.labels.index(still.where)], norm.steps >= still.first_step
+    own, later = norm.recorded[:, norm.places[still.where]], norm.steps >= still.first_step
     return bool(own[~later].any() and norm.recorded[later].any() and not own[later].any())
 
 
 def _is_back(norm: Series, dead: Finding) -> bool:
     """Tell whether a tensor that had no gradient has one again."""
-    if dead.where not in norm.labels or dead.last_step is None:
+    if dead.where not in norm.places or dead.last_step is None:
         return False
-    later = norm.values[norm.steps > dead.last_step, norm.labels.index(dead.where)]
+    later = norm.values[norm.steps > dead.last_step, norm.places[dead.where]]
     return bool((np.nan_to_num(later) > 0).any())

@@ -47,7 +47,7 @@ def frozen_by_mistake(
     tensors = table_of(facts)
     still = places_of(findings.of(frozen_parameter))
     shut = {place for place in still if not tensors.is_trainable(place)}
-    if later := {place for place in still if gradient is not None and place in gradient.labels}:
+    if later := {place for place in still if gradient is not None and place in gradient.places}:
         yield supports(
             decisive, f"{first_and_others(later)}: trained at first, and then neither a gradient nor an update", "MOVE003"
         )

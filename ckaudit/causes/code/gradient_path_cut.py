@@ -53,7 +53,7 @@ def gradient_path_cut(
         yield contradicts(decisive, f"{first_and_others(shut)}: not asked for a gradient at all", "MOVE003")
         return
     whole = [finding for finding in findings.of(dead_units) if isinstance(finding.value, float) and finding.value >= full]
-    never = {place for place in still if norm is not None and place not in norm.labels}
+    never = {place for place in still if norm is not None and place not in norm.places}
     if lost := {place for finding in standing for place in places_of([finding]) if _has_no_more(norm, place, finding.first_step)}:
         since = min(finding.first_step or 0 for finding in standing)
         yield supports(
@@ -82,7 +82,7 @@ def gradient_path_cut(
 
 def _has_no_more(norm: Series | None, place: str, since: int | None) -> bool:
     """Tell whether a tensor had a gradient before a step, and none from then on."""
-    if norm is None or place not in norm.labels or since is None:
+    if norm is None or place not in norm.places or since is None:
         return False
     recorded = norm.recorded[:, norm.places[place]]
     return bool(recorded[norm.steps < since].any()) and not bool(recorded[norm.steps >= since].any())

@@ -112,9 +112,9 @@ def not_in_optimizer(
 def _is_fed(finding: Finding, norm: Series) -> bool:
     """Tell whether a tensor has a gradient where it begins to stand still; without a checkpoint there, whether it has any."""
     rows = norm.steps == finding.first_step
-    if finding.where not in norm.labels or not rows.any():
-        return finding.where in norm.labels
-    column = norm.labels.index(finding.where)
+    if finding.where not in norm.places or not rows.any():
+        return finding.where in norm.places
+    column = norm.places[finding.where]
     return bool((norm.recorded[rows, column] & (norm.values[rows, column] != 0)).any())
 
 
@@ -130,9 +130,9 @@ def _by_the_norm(findings: Findings, whole: Series | None, loss: Series | None, 
 
 def _before(frozen: Finding, moved: Series, strong: float, medium: float) -> Iterator[Evidence]:
     """Judge whether the first tensor that stands still moved before; what checkpoints show of weights counts only if it did."""
-    if frozen.where not in moved.labels or frozen.first_step is None:
+    if frozen.where not in moved.places or frozen.first_step is None:
         return
-    past = moved.values[moved.steps < frozen.first_step, moved.labels.index(frozen.where)]
+    past = moved.values[moved.steps < frozen.first_step, moved.places[frozen.where]]
     if np.any(np.nan_to_num(past) > 0):
         yield contradicts(strong, f"{frozen.where} was updated before step {frozen.first_step}", frozen)
     elif medium:

@@ -132,10 +132,10 @@ def _how(
 
 
 def _at(series: Series | None, place: str, step: int | None) -> float | None:
-    if series is None or place not in series.labels:
+    if series is None or place not in series.places:
         return None
     rows = np.flatnonzero(series.steps == step)
-    return float(series.values[rows[0], series.labels.index(place)]) if len(rows) else None
+    return float(series.values[rows[0], series.places[place]]) if len(rows) else None
 
 
 def _by_curves(

@@ -124,13 +124,13 @@ def _trouble_before(findings: Findings, step: int) -> list[Finding]:
 
 def _grew(share: Series, where: str, value: float, step: int | None, *, times: float = 1.5) -> bool:
     """Tell whether a tensor's share is `times` its median at the checkpoints before a step, or was not recorded before."""
-    column = share.labels.index(where)
+    column = share.places[where]
     before = share.values[share.finite_in(column) & (share.steps < (step or 0)), column]
     return not before.size or median(before) * times <= value
 
 
 def _had_as_much(share: Series, where: str, value: float, step: int | None, *, of_it: float = 0.8) -> bool:
     """Tell whether a tensor had `of_it` of its share, at the median checkpoint, before a step."""
-    column = share.labels.index(where)
+    column = share.places[where]
     before = share.values[share.finite_in(column) & (share.steps < (step or 0)), column]
     return bool(before.size) and median(before) >= of_it * value

@@ -46,7 +46,7 @@ def loss_terms_unbalanced(
     levels = {label: _level(values, column) for column, label in enumerate(values.labels)}
     largest, smallest = max(levels, key=levels.__getitem__), min(levels, key=levels.__getitem__)
     alone = findings.first(loss_term_not_learnt)
-    if alone is None or alone.where not in values.labels:
+    if alone is None or alone.where not in values.places:
         if levels[smallest] > 0 and (times := levels[largest] / levels[smallest]) >= min_ratio_of_all:
             yield supports(decisive, f"{largest} is {times:.3g} times as large as {smallest}, and neither is learnt", values.name)
         return

@@ -126,4 +126,4 @@ def _standing(train: Series | None, val: Series | None) -> float | None:
 def _without_gradient(findings: Findings, gradient: Series | None) -> set[str]:
     """Return the tensors that stand still and have no gradient, where gradients are recorded."""
     still = places_of(findings.of(barely_moving))
-    return {place for place in still if place not in gradient.labels} if gradient is not None else set()
+    return {place for place in still if place not in gradient.places} if gradient is not None else set()

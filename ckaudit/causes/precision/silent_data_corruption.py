@@ -127,10 +127,10 @@ def is_absurd(jump: Finding, largest: Series | None, *, times: float = 2.0) -> b
 
 def _cell(series: Series | None, jump: Finding, *, earlier: int = 0) -> float | None:
     """Return the place's value at the step of a jump, or so many rows earlier."""
-    if series is None or jump.where not in series.labels:
+    if series is None or jump.where not in series.places:
         return None
     rows = np.flatnonzero(series.steps == (jump.worst_step if jump.worst_step is not None else jump.first_step))
-    column, row = series.labels.index(jump.where), int(rows[0]) - earlier if len(rows) else -1
+    column, row = series.places[jump.where], int(rows[0]) - earlier if len(rows) else -1
     return float(series.values[row, column]) if row >= 0 and series.finite[row, column] else None
 
 

@@ -50,7 +50,7 @@ def all_zero_module_before(sparsity: Series | None, function: str | None) -> str
         sparsity: Share of exact zeros in each module's output, in the order of the forward pass.
         function: The function.
     """
-    place = sparsity.labels.index(function) - 1 if sparsity is not None and function in sparsity.labels else -1
+    place = sparsity.places[function] - 1 if sparsity is not None and function in sparsity.places else -1
     if sparsity is None or place < 0 or is_activation_function(sparsity.labels[place]):
         return None
     known = sparsity.values[sparsity.finite_in(place), place]
@@ -71,9 +71,9 @@ def bounded_functions(largest: Series, usual: Series, *, reach: float = 0.7, sha
     names = []
     for column, name in enumerate(largest.labels):
         known = largest.values[largest.finite_in(column), column]
-        if not is_activation_function(name) or not known.size or name not in usual.labels or not reach <= known.max() <= 1:
+        if not is_activation_function(name) or not known.size or name not in usual.places or not reach <= known.max() <= 1:
             continue
-        mean = usual.values[:, usual.labels.index(name)]
+        mean = usual.values[:, usual.places[name]]
         if median(mean[~np.isnan(mean)]) > share * median(known):
             names.append(name)
     return names

@@ -181,7 +181,7 @@ def columns_of(label: str, own: Series, theirs: Sequence[tuple[Series, CommonAxi
 
 def _looked_up(label: str, series: Series, steps: Steps) -> tuple[Floats, Mask, Mask] | None:
     """Return a sibling's values at some steps, where they are recent, and where they are of exactly that step."""
-    if label not in series.labels or not len(steps):
+    if label not in series.places or not len(steps):
         return None
     column = series.only(label.__eq__)
     known = column.steps[column.finite[:, 0]]

@@ -249,12 +249,12 @@ def rate_departures(
     """
     own, theirs = learning_rate(run), [learning_rate(sibling.run) for sibling in siblings]
     for column, label in enumerate(own.labels):
-        known = [series for series in theirs if label in series.labels]
+        known = [series for series in theirs if label in series.places]
         if not known:
             continue
         steps = reduce(np.intersect1d, [series.steps for series in known], own.steps)
         rate = own.values[np.searchsorted(own.steps, steps), column]
-        table = np.array([series.values[np.searchsorted(series.steps, steps), series.labels.index(label)] for series in known])
+        table = np.array([series.values[np.searchsorted(series.steps, steps), series.places[label]] for series in known])
         yield from _first(label, steps, rate, table, alike, min_departure)
 
 

@@ -75,8 +75,8 @@ def _bounded(functions: Series, largest: Series | None, reach: float) -> Mask:
     bounded = np.ones(functions.values.shape, bool)
     outputs = None if largest is None else at(largest, functions.steps).values
     for column, name in enumerate(functions.labels):
-        if largest is not None and outputs is not None and name in largest.labels:
-            reached = outputs[:, largest.labels.index(name)]
+        if largest is not None and outputs is not None and name in largest.places:
+            reached = outputs[:, largest.places[name]]
             bounded[:, column] = (reached >= reach) & (reached <= 1)
     return bounded
 
@@ -85,7 +85,7 @@ def _saturated_at_first(ends: Series, largest: Series | None, zeros: Series | No
     """Return the modules that sit at their ends when they are first recorded, and put out hardly any exact zeros."""
     if largest is None or zeros is None:
         return set()
-    none = zeros.only(lambda name: name in largest.labels)
+    none = zeros.only(lambda name: name in largest.places)
     without_zeros = {
         name for column, name in enumerate(none.labels) if (none.values[_rows(none, column), column] < MAX_ZEROS).all()
     }

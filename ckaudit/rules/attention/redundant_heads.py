@@ -78,8 +78,8 @@ def _choosy(similarity: Series, even: Series, chosen: float) -> Mask:
     evenness = at(even, similarity.steps)
     choosy = np.zeros(similarity.values.shape, bool)
     for column, label in enumerate(similarity.labels):
-        if label in even.labels:
-            place = even.labels.index(label)
+        if label in even.places:
+            place = even.places[label]
             choosy[:, column] = (evenness.values[:, place] < chosen) & (evenness.age[:, place] == 0)
     return choosy
 
@@ -93,8 +93,8 @@ def _as_wide(similarity: Series, entropy: Series | None, *, within: float = 0.01
     layers = np.array([label.partition("/")[0] for label in similarity.labels])
     for layer in dict.fromkeys(layers.tolist()):
         mine = np.flatnonzero(layers == layer)
-        if all(similarity.labels[place] in entropy.labels for place in mine):
-            values = aligned.values[:, [entropy.labels.index(similarity.labels[place]) for place in mine]]
+        if all(similarity.labels[place] in entropy.places for place in mine):
+            values = aligned.values[:, [entropy.places[similarity.labels[place]] for place in mine]]
             middle = row_medians(values)[:, None]
             same[:, mine] = ~(np.abs(values - middle) > within * middle)
     return same

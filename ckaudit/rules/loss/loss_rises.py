@@ -154,7 +154,7 @@ def why_rise_is_harmless(values: Floats, sizes: Series | None, facts: Manifest |
 
 def why_other_terms_rise(terms: Series | None, values: Floats, *, max_rise: float = 0.05) -> str:
     """Return that other terms make a loss rise that stays below its first, while the reconstruction does not rise; else ""."""
-    if terms is None or len(terms.labels) < 2 or RECONSTRUCTION not in terms.labels:
+    if terms is None or len(terms.labels) < 2 or RECONSTRUCTION not in terms.places:
         return ""
     if len(values) < MIN_POINTS or values[-MIN_POINTS:].max() >= values[0]:
         return ""

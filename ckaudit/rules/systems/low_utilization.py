@@ -46,5 +46,5 @@ def low_utilization(
 def _idle_seconds(span: Span, util: Series, time: Series | None) -> float | None:
     """Return the idle seconds of the device from the first to the last point of a span; None where steps have no times."""
     seconds = seconds_between(time, span.first, span.last)
-    busy = float(np.mean(util.values[span.rows, util.labels.index(span.label)]))
+    busy = float(np.mean(util.values[span.rows, util.places[span.label]]))
     return None if seconds is None else seconds * (1 - busy / 100)

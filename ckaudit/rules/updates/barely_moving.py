@@ -337,7 +337,7 @@ def _reason_in_record(name: str, first: int, last: int, gradient: Series | None)
     message = "{where} does not change from one checkpoint to the next"
     if gradient is None or not gradient.recorded[(gradient.steps >= first) & (gradient.steps <= last)].any():
         return "sev2", message
-    if name not in gradient.labels:
+    if name not in gradient.places:
         return "note", message + ", and no gradient of it is recorded, as of one that is frozen on purpose"
     column = gradient.places[name]
     inside = (gradient.steps >= first) & (gradient.steps <= last) & gradient.recorded[:, column]
@@ -358,7 +358,7 @@ def _reason(span: Span, gradient: Series | None) -> tuple[Severity, str]:
     """Return severity and message for a tensor that is not updated, by its gradient."""
     if gradient is None:
         return "sev1", "{where} is not updated: its update is exactly zero"
-    if span.label not in gradient.labels:
+    if span.label not in gradient.places:
         return "sev2", "{where} is not updated, and no gradient was made for it: nothing on the way to the loss depends on it"
     column = gradient.places[span.label]
     inside = (gradient.steps >= span.first) & (gradient.steps <= span.last)

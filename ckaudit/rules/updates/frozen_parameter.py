@@ -93,7 +93,7 @@ def frozen_parameter(
     tensors = table_of(facts)
     yield from _frozen_later(gradient, update, facts, tensors)
     names = {name: fact for name, fact in tensors.facts.items() if tensors.no_gradient_reason(name) not in MEANT}
-    still = [name for name, fact in names.items() if fact.trainable is False and name not in gradient.labels]
+    still = [name for name, fact in names.items() if fact.trainable is False and name not in gradient.places]
     still += [name for name, fact in names.items() if fact.trainable is not False and _never(name, gradient, update, min_points)]
     config = facts.config if isinstance(facts.config, dict) else {}
     adapted = _beside_adapters(still, tensors)
@@ -139,7 +139,7 @@ def _frozen_later(
     since: dict[int, list[str]] = {}
     for name, column in gradient.places.items():
         rows = np.flatnonzero(gradient.recorded[:, column])
-        if name not in update.labels or not len(rows) or tensors.is_expert(name) or _is_meant(name, config):
+        if name not in update.places or not len(rows) or tensors.is_expert(name) or _is_meant(name, config):
             continue
         first = int(rows[-1]) + 1
         is_whole = len(rows) == first and len(gradient.steps) - first >= min_rows
@@ -179,8 +179,9 @@ def _is_chosen_by_role(still: Collection[str], names: Iterable[str], tensors: Te
     """Tell whether every block trains the same of its tensors and freezes the same, as where only biases or norms are trained."""
     in_blocks = [name for name in names if tensors.block(name) is not None]
     patterns: dict[str | None, set[tuple[str, bool]]] = {}
+    unmoved = {*still}
     for name, role in zip(in_blocks, tensors.roles(in_blocks), strict=True):
-        patterns.setdefault(tensors.block(name), set()).add((role, name in still))
+        patterns.setdefault(tensors.block(name), set()).add((role, name in unmoved))
     first, *others = [*patterns.values()] or [set()]
     return bool(others) and all(pattern == first for pattern in others) and {frozen for _, frozen in first} == {True, False}
 
@@ -206,8 +207,8 @@ def _is_as_drawn(
     if is_freshly_drawn(rms, largest, TensorTable({name: tensors.facts[name] for name in still})):
         return True
     return all(
-        name in largest.labels
-        and name in rms.labels
+        name in largest.places
+        and name in rms.places
         and max(_column(largest, name), default=math.nan) <= max_peak_of_draw * min(_column(rms, name), default=math.nan)
         for name in matrices
     )
@@ -222,8 +223,9 @@ def _column(series: Series, name: str) -> list[float]:
 def _beside_adapters(still: Sequence[str], tensors: TensorTable) -> frozenset[str]:
     """Return the frozen tensors of modules beside which two trained matrices multiply to the module's shape, at a lower rank."""
     trained: dict[str, set[tuple[int, ...]]] = {}
+    frozen = {*still}
     for name, fact in tensors.facts.items():
-        if name not in still and fact.shape and len(fact.shape) == 2:
+        if name not in frozen and fact.shape and len(fact.shape) == 2:
             for outer in _modules_around(name):
                 trained.setdefault(outer, set()).add(tuple(fact.shape))
     adapted = set()
@@ -255,7 +257,7 @@ def _is_low_rank_of(shape: Sequence[int], factors: Collection[tuple[int, ...]]) 
 
 def _never(name: str, gradient: Series, update: Series | None, min_points: int) -> bool:
     """Tell whether a tensor got neither a gradient nor an update, though updates of it were recorded."""
-    if name in gradient.labels or update is None or name not in update.labels:
+    if name in gradient.places or update is None or name not in update.places:
         return False
     column = update.places[name]
     moved = update.values[update.finite_in(column), column]

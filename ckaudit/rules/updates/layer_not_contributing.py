@@ -118,7 +118,7 @@ def _where_it_has_a_gradient(way: Series, gradient: Series | None) -> Series:
     """Return the distance of each tensor at the checkpoints with its gradient; at all of them where no gradients are recorded."""
     if gradient is None:
         return way
-    trained = way.only(lambda name: name in gradient.labels)
+    trained = way.only(lambda name: name in gradient.places)
     recorded = cells_like(trained, replace(gradient, values=gradient.recorded.astype(float))) != 0
     return replace(trained, values=np.where(recorded, trained.values, np.nan), recorded=trained.recorded & recorded)
 

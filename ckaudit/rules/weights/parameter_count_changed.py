@@ -34,7 +34,7 @@ def parameter_count_changed(norm: Series, *, min_points: int = 2) -> Iterator[Hi
     step = int(rows.steps[switch])
     for came, what in ((True, "new"), (False, "gone")):
         names = [label for label, has_changed in zip(rows.labels, rows.recorded[switch] == came, strict=True) if has_changed]
-        changed = [name for name in names if not rows.recorded[:, rows.labels.index(name)].all()]
+        changed = [name for name in names if not rows.recorded[:, rows.places[name]].all()]
         if changed:
             yield Hit(
                 severity="sev1",

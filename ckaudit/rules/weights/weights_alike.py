@@ -88,7 +88,7 @@ def _of_equal_rows(apart: Series, tensors: TensorTable, min_relative_std: float,
 def _of_one_number(std: Series, norm: Series, tensors: TensorTable, min_relative_std: float, min_points: int) -> Iterator[Hit]:
     """Yield matrices whose elements are all one number that is not zero."""
     sizes = dict(zip(std.labels, tensors.elements(std.labels), strict=True))
-    judged = std.only(lambda name: sizes[name] > 1 and name in norm.labels)
+    judged = std.only(lambda name: sizes[name] > 1 and name in norm.places)
     places = [norm.places[name] for name in judged.labels]
     mean_square = at(norm, judged.steps).values[:, places] / np.sqrt([sizes[name] for name in judged.labels])
     with np.errstate(all="ignore"):
