@@ -100,6 +100,7 @@ def schedule_off_plan(
         )
     if not wrong.any():
         yield from _by_shape(steps, values, None, max_beyond_end, min_recent_fall)
+        yield from _warmup_beyond_the_run(steps, values, facts)
 
 
 def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[Hit | Skip]:
@@ -108,10 +109,7 @@ def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[H
         yield _grows_to_the_end(steps, values, facts)
         return
     end = facts.warmup_steps
-    if facts.planned_steps is not UNSET and end > facts.planned_steps:
-        grows = _grows_to_the_end(steps, values, facts)
-        yield from [grows] if isinstance(grows, Hit) else []
-        return
+    yield from _warmup_beyond_the_run(steps, values, facts)
     after = np.flatnonzero(steps > MIN_TIMES_PLANNED * end)
     done = np.flatnonzero(steps <= end)
     if not end or not len(after) or not len(done):
@@ -127,6 +125,14 @@ def _endless_warmup(steps: Steps, values: Floats, facts: Manifest) -> Iterator[H
             limit=float(values[done[-1]]),
             worst=-1,
         )
+
+
+def _warmup_beyond_the_run(steps: Steps, values: Floats, facts: Manifest) -> Iterator[Hit]:
+    """Yield the rate that grows to the end of a run which is shorter than its warm-up."""
+    if facts.warmup_steps is UNSET or facts.planned_steps is UNSET or facts.warmup_steps <= facts.planned_steps:
+        return
+    grows = _grows_to_the_end(steps, values, facts)
+    yield from [grows] if isinstance(grows, Hit) else []
 
 
 def _only_grows(values: Floats) -> bool:
