@@ -77,8 +77,8 @@ def overfitted(
 
     - The training loss falls and the held-out loss rises or stands, as overfitting has it.
     - The held-out loss ends above its best by more than noise (sustained_rise) and by more than 2 % of what has been learnt, or 5
-      % of it where the best is near zero, as LOSS002 has it; of a loss that is not known to be of tokens, by more than 15 % of
-      its best. The gap is wide besides.
+      % of it where the best is near zero, as LOSS002 has it. The gap is wide besides.
+    - A loss that is not known to be of tokens must end 15 % above its best, or 10 % where the training loss is below a fifth of it.
     - A held-out loss that ends below `solved` of its first is not bad: the task is solved. Nor is one beside a score on held-out
       data that still rises.
     """
@@ -96,7 +96,13 @@ def overfitted(
     since = len(values) - 1 - lowest
     is_wide = apart > wide * abs(end)
     rising = risen > max_rise and since >= evals
-    rose = rising and is_wide and is_severe_rise(risen, facts) and _rises(values, logged) and end > solved * float(values[0])
+    rose = (
+        rising
+        and is_wide
+        and is_severe_rise(risen, facts, trained / end if end > 0 else math.inf)
+        and _rises(values, logged)
+        and end > solved * float(values[0])
+    )
     if rose and (learnt := rising_score(score, steps, values)) is not None:
         text, rose = f"{text}; {learnt} still rises", False
     word: Word = "bad" if rose else "watch" if rising or is_wide else "good"

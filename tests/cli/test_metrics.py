@@ -235,7 +235,7 @@ def test_only_what_the_selected_metrics_read_is_decoded(folder, capfd, monkeypat
     monkeypatch.setattr(measure_module, "open_run", spied)
     run(["metrics", str(folder), "train_loss_raw"])
     run(["metrics", str(folder), "gradient_*norm"])
-    assert seen == [set(), {"gradients.*.norm"}]
+    assert seen == [set(), {"gradients.*.norm", "gradients.*.nonfinite_count"}]
 
 
 def test_the_formats_offered_are_those_that_are_there():

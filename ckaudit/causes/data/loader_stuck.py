@@ -70,8 +70,8 @@ def loader_stuck(
     repeat only some. Two cases differ:
 
     - Where the program passes the very same array from the start on, no loader made it.
-    - Where every step from the first on has the same batch, and the training loss keeps half of what it began with, it is no
-      batch of a loader, which would be learnt by heart: all data may be in it, as of a graph.
+    - Where every step from the first on has the same batch, and the training loss keeps more than `max_left` of what it began
+      with, it is no batch of a loader, which would be learnt by heart: all data may be in it, as of a graph.
     - Where batches were not compared, their losses tell: those of different samples never agree to the last digit.
     - Log odds are first guesses, to be fitted on runs of known truth.
     """

@@ -249,7 +249,7 @@ def steps_in_epochs(steps: NDArray[np.int64], epochs: Numbers | None) -> tuple[N
         steps: Step of each row, `NO_STEP` where it has none.
         epochs: Epoch of each row; None: no column holds it.
 
-    >>> steps_in_epochs(np.array([10, 20, 10, 20]), recorded_in_full(np.array([0.0, 0, 1, 1])))[0].tolist()
+    >>> steps_in_epochs(np.array([10, 20, 10, 20]), Numbers(np.array([0.0, 0, 1, 1]), np.ones(4, bool)))[0].tolist()
     [10, 20, 30, 40]
     """
     own = np.flatnonzero(steps != NO_STEP)

@@ -28,9 +28,10 @@ EVALS_PER_QUARTER = 3
 LARGE_RISE = 0.1
 """A rise of less than a tenth must stand out of the noise further than a larger one."""
 
-MILD_RISE = 0.15
+MILD_RISE, BY_HEART = 0.15, 0.2
 """A smaller rise is a note where the loss is not known to be of tokens: a classifier that gets surer of the same answers pays as
-much (Guo et al. 2017). Public logs that end well, most of them stopped early, rise by 0.17 at most, overfitted ones by 0.5."""
+much (Guo et al. 2017). Public logs that end well, most of them stopped early, rise by 0.17 at most, overfitted ones by 0.5. Where
+the training loss has come below a fifth of the held-out loss, what is left to learn is memory, and `LARGE_RISE` is the bound."""
 
 CARRIED, CARRIED_OF_MUCH, CARRIED_OF_ALL = 0.05, 0.25, 0.5
 """Share of the training loss's fall that shows on held-out data. Below the first nothing carries over. Below the second most of
@@ -109,8 +110,9 @@ def overfitting(
     ## False alarms
     A higher validation loss is not always memory:
 
-    - A loss that is not known to be of tokens is a note where it ends less than 15 % above its lowest: the log
-      likelihood of a classifier rises as it gets surer of the same answers (Guo et al. 2017).
+    - A loss that is not known to be of tokens is a note where it ends less than 15 % above its lowest, or less than 10 % where
+      the training loss is below a fifth of it: the log likelihood of a classifier rises as it gets surer of the same answers (Guo
+      et al. 2017).
     - Healthy runs end 0.1 to 0.3 % above their lowest validation loss; both bounds lie above that.
     - A score on held-out data, such as an accuracy, that still rises steadily since the lowest held-out loss, or over the later
       half of its values, shows that something carries over: a note.
@@ -171,26 +173,35 @@ def _by_course(
         above = float(losses[-1] / losses.min() - 1) if losses.min() > 0 else 0.0
         hits = _never_as_low_again(steps, losses, level) or _stands(steps, losses, level, logged, *standing)
         for hit in hits:
-            yield _graded(hit, above, facts)
+            yield _graded(hit, above, facts, _left(level, losses))
         return
     if level is not None and _rises_along(level[np.isfinite(level)], risen, min_rise):
         return
     share = (risen.end - risen.low) / abs(risen.low) if risen.low else math.inf
-    yield _graded(_rises(steps, losses, level, risen), share, facts)
+    yield _graded(_rises(steps, losses, level, risen), share, facts, _left(level, losses))
 
 
-def _graded(hit: Hit, share: float, facts: Manifest | None) -> Hit:
+def _graded(hit: Hit, share: float, facts: Manifest | None, left: float) -> Hit:
     """Return a hit, as a note if the held-out loss ends too little above its lowest."""
-    return hit if is_severe_rise(share, facts) else replace(hit, severity="note")
+    return hit if is_severe_rise(share, facts, left) else replace(hit, severity="note")
 
 
-def is_severe_rise(share: float, facts: Manifest | None) -> bool:
+def _left(train: Floats | None, val: Floats) -> float:
+    """Return the training loss at the last evaluations as a share of the last held-out loss; infinite where it is unknown."""
+    known = train[np.isfinite(train)] if train is not None else np.empty(0)
+    return median(known[-3:]) / float(val[-1]) if len(known) and val[-1] > 0 else math.inf
+
+
+def is_severe_rise(share: float, facts: Manifest | None, left: float = math.inf) -> bool:
     """Tell whether a held-out loss that ends so far above its lowest, as a share of it, is more than a note.
+
+    `left` is the training loss at the end as a share of the held-out loss.
 
     Of tokens any rise beyond noise counts, and a loss that stands: their log likelihood is what is trained for. A record without
     run.json is one of tokens, as the contract defines the loss.
     """
-    return share > MILD_RISE or facts is None or loss_kind_of(facts) == "nats_per_token"
+    enough = LARGE_RISE if left < BY_HEART else MILD_RISE
+    return share > enough or facts is None or loss_kind_of(facts) == "nats_per_token"
 
 
 def _rises(steps: Steps, losses: Floats, train: Floats | None, risen: Rise) -> Hit:

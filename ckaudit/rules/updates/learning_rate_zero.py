@@ -32,10 +32,13 @@ def learning_rate_zero(
     ## Why it matters
     Nothing is learnt any more, at full price: the schedule was given too few steps, or its rate never reaches the optimizer.
     ## False alarms
-    Steps for which run.json plans such a rate are left out, as is a warm-up that begins at zero. A plan that stays at zero for
-    `max_planned_share` of the steps is no excuse: a scheduler that was given too few steps plans just that. A log that writes
-    its rates with few decimals shows a small one as 0: where rates fall to a twentieth of the highest, and the smallest above
-    zero has a single digit left, nothing is judged.
+    Some rates of zero are planned, or none:
+
+    - Steps for which run.json plans such a rate are left out, as is a warm-up that begins at zero.
+    - A plan that stays at zero for `max_planned_share` of the steps is no excuse: a scheduler that was given too few steps plans
+      just that.
+    - A log that writes its rates with few decimals shows a small one as 0: where rates fall to a twentieth of the highest, and
+      the smallest above zero has a single digit left, nothing is judged.
     """
     yield from too_few(rate, min_points)
     largest = np.where(rate.finite, rate.values, -np.inf).max(axis=1, initial=-np.inf)
