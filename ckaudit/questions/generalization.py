@@ -78,7 +78,7 @@ def overfitted(
     - The training loss falls and the held-out loss rises or stands, as overfitting has it.
     - The held-out loss ends above its best by more than noise (sustained_rise) and by more than 2 % of what has been learnt, or 5
       % of it where the best is near zero, as LOSS002 has it. The gap is wide besides.
-    - A loss that is not known to be of tokens must end 15 % above its best, or 10 % where the training loss is below a fifth of it.
+    - A loss that is not known to be of tokens must end 15 % above its best, or 10 % where the training loss is below a fifth.
     - A held-out loss that ends below `solved` of its first is not bad: the task is solved. Nor is one beside a score on held-out
       data that still rises.
     """
