@@ -348,3 +348,10 @@ def test_lines_of_several_processes_are_no_batches(tmp_path):
     (run,) = read(tmp_path, text)
     assert curve(run, "train_loss_raw")[:2] == [(1, 8.0), (2, 4.0)]
     assert any("as of 4 processes" in note for note in run.notes), run.notes
+
+
+def test_steps_of_the_run_beside_epochs_begin_anew_only_where_it_is_taken_up(imported):
+    epochs = [*range(1, 9), *range(5, 20)]
+    run = imported("".join(f"Train: STEP {41 * n} - EPOCH {n}/40 | loss: {3 / n:.4f}\n" for n in epochs), "train.log")
+    assert run.source != "epoch text log"
+    assert max(row["step"] for row in run.rows) in (41 * 19, 41 * 19 + 1)

@@ -103,7 +103,8 @@ def detects(source: Source) -> bool:
     if len(np.unique(lines.epochs[with_a_loss])) < 2:
         return not with_a_loss.any() and (_are_of_parts(lines) or _are_of_scores(lines))
     inside = lines.kept(lines.has_batch & lines.holding_name("train_loss_raw"))
-    return not len(inside) or bool((inside.changes & (inside.batches[1:] <= inside.batches[:-1])).any())
+    begun_anew = inside.changes & (inside.batches[1:] <= inside.batches[:-1])
+    return not len(inside) or bool(2 * begun_anew.sum() >= max(1, inside.changes.sum()))  # a resume alone does so once
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
