@@ -48,8 +48,10 @@ def path_of(run: RunPath) -> Path:
 
     Raises:
         UnreadableError: Where the run does not exist or may not be read.
-        UsageError: Where no reader exists for such addresses.
+        UsageError: Where it is no path, or no reader exists for such addresses.
     """
+    if not isinstance(run, str | os.PathLike):
+        raise UsageError(f"{run!r} is no path of a run", hint="give each run by its path, several one after the other")
     path = local_copy(run)
     try:
         is_there = path.exists()

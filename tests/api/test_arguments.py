@@ -43,3 +43,9 @@ def test_a_healthy_run_that_does_not_exist_is_named():
 def test_a_name_that_is_too_long_is_no_run():
     with pytest.raises(UnreadableError, match="cannot reach xxx"):
         ckaudit.triage("x" * 5000)
+
+
+@pytest.mark.parametrize("good", [["fixtures/runs/healthy"], 5, None])
+def test_what_is_no_path_is_refused(good):
+    with pytest.raises(UsageError, match="is no path of a run"):
+        ckaudit.gate("fixtures/runs/healthy", good)

@@ -262,3 +262,9 @@ def test_a_step_in_brackets_begins_a_line(imported):
     run = imported("".join(f"[{15 * n:4d}] nll={9 / n:.4f} lr=4.9e-03\n" for n in range(1, 12)), "train.log")
     assert list(curve(run, "train_loss_raw").items())[:2] == [(15, 9.0), (30, 4.5)]
     assert set(curve(run, "learning_rate").values()) == {0.0049}
+
+
+def test_the_score_of_deeplearning4j_is_the_loss(imported):
+    listener = "06:38:16.402 [main] INFO org.deeplearning4j.optimize.listeners.ScoreIterationListener"
+    run = imported("".join(f"{listener} - Score at iteration {100 * n} is {1.6 / (n + 1)}\n" for n in range(12)), "train.log")
+    assert list(curve(run, "train_loss_raw").items())[:2] == [(1, 1.6), (101, 0.8)]

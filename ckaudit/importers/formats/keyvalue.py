@@ -9,7 +9,8 @@ estimate over many batches with dropout off. Its mfu of -100 % means that none i
 time so far without evaluations, and `step_avg` its mean per step, "nan" in the first ten steps.
 
 build-nanogpt writes `250 train 5.31`, `250 val 5.28` and `250 hella 0.25`, each on its own line; parameter-golf
-`500/20000 train_loss: 2.56`; many beginners' exercises `Cost after iteration 9: 0.54`; Marian `Up. 1000 : ... : Cost 6.45`; CLU's
+`500/20000 train_loss: 2.56`; many beginners' exercises `Cost after iteration 9: 0.54`; Deeplearning4j
+`Score at iteration 100 is 1.39`; Marian `Up. 1000 : ... : Cost 6.45`; CLU's
 writer `logging_writer.py:48] [50] loss=6.3`; Keras-GAN `0 [D loss: 0.69, acc.: 56.25%] [G loss: 1.28]`; verl
 `step:12 - actor/entropy:0.3 - critic/rewards/mean:0.6`, with names grouped by slashes: policy losses in it are left out.
 """
@@ -69,6 +70,9 @@ _NAME_FIRST = re.compile(
     rf"{NAME_BEFORE}(?:(?:train_|global_|optimizer_)?(?:step|update)|iteration)\s{{0,2}}[#:]?\s{{0,2}}({COUNT}){VALUE_BEHIND}",
     re.IGNORECASE,
 )
+_SCORE_TO_LOWER = re.compile(  # as Deeplearning4j writes the loss
+    rf"Score at iteration ({COUNT}) is (nan|[-+]?\d{{1,20}}(?:\.\d{{0,20}})?(?:e[-+]?\d{{1,3}})?)", re.IGNORECASE
+)
 _BARE = re.compile(r"(\d+) (train|val|hella) (\d+\.\d+)\s*\Z")
 _CLU = re.compile(r".{0,80}logging_writer\.py:\d{1,6}\] \[(\d{1,12})\] ")
 _IN_BRACKETS = re.compile(r"(\d{1,12}) \[(?=[A-Za-z]\w{0,8} loss: )")
@@ -102,7 +106,7 @@ _NEEDLES = (
     "final",
 )
 _BARE_HINTS = (" train ", " val ", " hella ")
-_HINTS = ("step", "Up. ", "iter", "Step", "Iter", "update", "loss", "nll", "logging_writer.py", *_BARE_HINTS)
+_HINTS = ("step", "Up. ", "iter", "Step", "Iter", "update", "loss", "nll", "Score at", "logging_writer.py", *_BARE_HINTS)
 _MARKS = tuple(hint.encode() for hint in _HINTS)
 _COUNTS = ("parameters", "seed", "world_size", "sequence_length", "vocabulary")
 
@@ -140,6 +144,8 @@ def _cells(line: str, start: int) -> list[Cell] | None:
         return None
     if name_first := _NAME_FIRST.search(line, start, start + _MAX_CHARACTERS_AHEAD):
         return [Cell("step", *name_first.span(2)), Cell(name_first[1].lower(), *name_first.span(3))]
+    if score := _SCORE_TO_LOWER.search(line, start, start + 2 * _MAX_CHARACTERS_AHEAD):
+        return [Cell("step", *score.span(1)), Cell("loss", *score.span(2))]
     if bare := _BARE.match(line, start):
         return [Cell("step", *bare.span(1)), Cell(bare[2], *bare.span(3))]
     if match := _IN_BRACKETS.match(line, start) or _STEP_IN_BRACKETS.match(line, start):
