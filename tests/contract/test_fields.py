@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from ckaudit.contract.checks import checks
 from ckaudit.contract.checks.names import fields
 from ckaudit.contract.schema.published import DOCUMENTS, schema
 from ckaudit.metrics import metrics
+from ckaudit.validate import validate
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 
@@ -58,6 +60,17 @@ def test_the_fields_are_those_of_the_published_schema():
 
 def test_every_field_has_a_meaning():
     assert [path for path, meaning in fields().items() if not meaning] == []
+
+
+def test_the_least_run_of_the_readme_follows_the_contract(tmp_path):
+    text = (SCHEMAS / "README.md").read_text(encoding="utf-8")
+    scalars, checkpoint, manifest = re.findall(r"```json\n(.*?)\n```", text, re.DOTALL)[:3]
+    (tmp_path / "scalars.jsonl").write_text(f"{scalars}\n")
+    (tmp_path / "analysis_checkpoint_step_00000001.json").write_text(checkpoint)
+    (tmp_path / "run.json").write_text(manifest)
+    report = validate([tmp_path])
+    assert report.files == 3
+    assert not report.findings
 
 
 def test_the_readme_holds_the_table_of_today(make):
