@@ -43,7 +43,7 @@ def is_left_behind(steps: Steps, values: Floats, since: int, level: float, peak:
     worst = first + int(np.argmax(values[first:] >= peak))
     if len(values) < worst + 3:
         return False
-    after = np.median(np.lib.stride_tricks.sliding_window_view(values[worst:], 3), axis=1)
+    after = medians_of_three(values[worst:])[1:-1]
     back = np.flatnonzero(after < (peak + level) / 2)
     is_soon_back = len(back) > 0 and bool(steps[worst + back[0]] - since < soon * steps[-1])
     return is_soon_back and median(values[-max(3, len(values) // 10) :]) < (1 - MIN_FALL) * values[0]

@@ -118,9 +118,12 @@ class EpochLines(Struct, frozen=True):
     def lines_an_epoch(self, name: str) -> dict[str, float]:
         """Return how many lines that name their epoch the median epoch has of each key with a catalogue name."""
         counts = {}
+        places = self.places_of_epochs
         for key, column in self.columns.items():
-            in_epochs = np.bincount(self.places_of_epochs[column.present & self.names_epoch])
-            if name_of(key) == name and in_epochs.any():
+            if name_of(key) != name:
+                continue
+            in_epochs = np.bincount(places[column.present & self.names_epoch])
+            if in_epochs.any():
                 counts[key] = float(np.median(in_epochs[in_epochs > 0]))
         return counts
 
