@@ -57,7 +57,7 @@ RATE_DIGITS = 1e-6
 """Relative difference of a planned rate from another order of its arithmetic, or from a log of seven digits."""
 
 
-def is_aside(path: str) -> bool:
+def is_not_of_training(path: str) -> bool:
     """Tell whether a scalar or a checkpoint path describes the machine or the recorder, not the training."""
     section, _, rest = path.partition(".")
     is_of_machine = tells_time(path) or section in SECTIONS or (section == "rank_facts" and rest in RANK_FACTS)
@@ -274,7 +274,7 @@ def _channels(left: Run, right: Run) -> Iterator[tuple[str, Series, Series]]:
     """Yield every series that both recorded, but for those of machine or recorder, and checkpoints' rates if the log has them."""
     logged = learning_rate.name in left.scalars and learning_rate.name in right.scalars
     for one, two in ((left.scalars, right.scalars), (left.sections, right.sections)):
-        shared = (path for path in one if path in two and not is_aside(path) and not (logged and path == GROUPS))
+        shared = (path for path in one if path in two and not is_not_of_training(path) and not (logged and path == GROUPS))
         yield from ((path, one[path], two[path]) for path in shared)
 
 

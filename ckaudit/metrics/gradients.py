@@ -4,7 +4,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, in_order, logged_as, not_zero_of_nothing, ratio, total
+from ckaudit.metrics.pairs import filled, in_order, logged_as, ratio, total, zeros_of_nonfinite_as_nan
 from ckaudit.metrics.weights import weight_norm
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Series, root_sum_square, single
@@ -20,7 +20,7 @@ def gradient_norm(run: Run) -> Series:
     Shape (C, P): checkpoints by tensors. Not recorded if a tensor has no gradient or is stored elsewhere (sharded optimizers);
     NaN if an element is NaN, also if a writer gave 0 because no element was left to add up.
     """
-    return not_zero_of_nothing(run.series("gradients", "norm"), run.series("gradients", "nonfinite_count"))
+    return zeros_of_nonfinite_as_nan(run.series("gradients", "norm"), run.series("gradients", "nonfinite_count"))
 
 
 def _with_idle_experts(run: Run) -> Series:

@@ -24,7 +24,7 @@ def together(first: Series, second: Series) -> tuple[Series, Series]:
     return _rows(first, np.flatnonzero(shared)), _rows(second, rows[shared])
 
 
-def not_zero_of_nothing(series: Series, nonfinite: Series) -> Series:
+def zeros_of_nonfinite_as_nan(series: Series, nonfinite: Series) -> Series:
     """Return a series with NaN where a writer gave 0 for a tensor with NaN or infinite elements: it added up the others, if any.
 
     Args:

@@ -16,7 +16,7 @@ from ckaudit.metrics.estimated_movement import (
     tensor_of,
 )
 from ckaudit.metrics.metric import metric
-from ckaudit.metrics.pairs import filled, not_zero_of_nothing, ratio, together, total
+from ckaudit.metrics.pairs import filled, ratio, together, total, zeros_of_nonfinite_as_nan
 from ckaudit.run.run import Run
 from ckaudit.run.series import Floats, Mask, Series, at
 from ckaudit.run.tensors import TensorTable
@@ -47,7 +47,7 @@ def weight_norm(run: Run) -> Series:
     known = count.recorded & mean.recorded & std.recorded
     values = np.where(known, np.sqrt(count.values) * np.hypot(mean.values, std.values), np.nan)
     norm = filled(recorded, Series("weight_norm", "1", count.steps, count.labels, values, known))
-    return not_zero_of_nothing(norm, run.series("weights", "nonfinite_count"))
+    return zeros_of_nonfinite_as_nan(norm, run.series("weights", "nonfinite_count"))
 
 
 @metric(
@@ -68,7 +68,7 @@ def weight_rms(run: Run) -> Series:
     series = replace(mean, values=np.where(known, np.hypot(mean.values, std.values), np.nan), recorded=known)
     norm, count = together(run.series("weights", "frobenius_norm"), run.series("weights", "numel"))
     rms = filled(series, ratio(norm, replace(count, values=np.sqrt(count.values))))
-    return not_zero_of_nothing(rms, run.series("weights", "nonfinite_count"))
+    return zeros_of_nonfinite_as_nan(rms, run.series("weights", "nonfinite_count"))
 
 
 @metric(unit="1", reads=["weight_deltas.*.norm", "weight_deltas.*.moved", "gradients.*.norm"], source="playbook D1.5", memory=1)
@@ -215,7 +215,7 @@ def weight_std(run: Run) -> Series:
 
     Shape (C, P): checkpoints by tensors. NaN if no element is finite.
     """
-    return not_zero_of_nothing(run.series("weights", "std"), run.series("weights", "nonfinite_count"))
+    return zeros_of_nonfinite_as_nan(run.series("weights", "std"), run.series("weights", "nonfinite_count"))
 
 
 @metric(unit="1", reads=["weights.*.min", "weights.*.max"], source="definition", memory=1)

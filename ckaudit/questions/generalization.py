@@ -18,7 +18,7 @@ from ckaudit.questions.learning import STANDSTILL_RULES, against_floor
 from ckaudit.questions.question import SeriesAnswer, lenient_before, not_applicable, not_recorded, question, word_if_high
 from ckaudit.questions.values import MIN_SHOWN_RATIO, above_best, changes_of_data, largest, last_row, points
 from ckaudit.rules.evaluation.probes_forgotten import probes_forgotten
-from ckaudit.rules.loss.overfitting import is_severe_rise, overfitting, rising_score
+from ckaudit.rules.loss.overfitting import is_severe_rise, overfitting, rising_held_out_score
 from ckaudit.rules.rule import FACTS
 from ckaudit.run.medians import medians_of_parts
 from ckaudit.run.negligible_changes import is_negligible
@@ -103,7 +103,7 @@ def overfitted(
         and _rises(values, logged)
         and end > solved * float(values[0])
     )
-    if rose and (learnt := rising_score(score, steps, values)) is not None:
+    if rose and (learnt := rising_held_out_score(score, steps, values)) is not None:
         text, rose = f"{text}; {learnt} still rises", False
     word: Word = "bad" if rose else "watch" if rising or is_wide else "good"
     return SeriesAnswer(word=word, sentence=text, numbers={"val": end, "train": trained, "gap": apart, "rise": risen})

@@ -32,7 +32,7 @@ from ckaudit.run.rises import falls_from_each_jump, sustained_rise
 from ckaudit.run.robust import deviations_from_past, difference_noise, is_scatter, is_zero_but_for_rounding
 from ckaudit.run.run_facts import why_not_judged_as_loss
 from ckaudit.run.series import Floats, Series, at
-from ckaudit.run.spikes import is_left_behind, largest_rise, passing_peaks
+from ckaudit.run.spikes import largest_rise, passing_peaks, recovers_soon
 
 MIN_SOURCE_CHANGE: float = source_drift.thresholds["min_change"]
 MIN_RELATIVE_CHANGE: float = source_drift.thresholds["min_relative_change"]
@@ -151,7 +151,7 @@ def schedule_right(
 
     - A spike is graver than sev2.
     - A spike of the loss took back `lost` of all that had been gained by then, or was gained in the end (as passing_peaks and
-      sustained_rise have it), and is not left behind (is_left_behind).
+      sustained_rise have it), and does not soon recover (recovers_soon).
     - Such a spike is no sign where it begins with other data, as run.json plans them, or as shares of sources and languages or
       lengths show. Nor is it where LOSS004 calls a rise of this loss harmless.
     - In the decay the loss stands or rises, and gains no more than `gain`.
@@ -313,7 +313,7 @@ def _spike(
                     int(steps[row]),
                     height,
                     low,
-                    is_left_behind(steps, values, int(steps[first]), low, low + height, soon=back_within),
+                    recovers_soon(steps, values, int(steps[first]), low, low + height, soon=back_within),
                 )
             )
     return max(spikes, key=lambda spike: spike.height, default=None)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ckaudit.contract.schema.tensor_names import other_attention_projections, says_nothing, weights_beside
+from ckaudit.contract.schema.tensor_names import is_opaque_name, other_attention_projections, weight_names_of_bias
 from ckaudit.run.column_builder import HALF_TYPES
 from ckaudit.run.medians import median
 from ckaudit.run.series import Mask, Series
@@ -116,7 +116,7 @@ def _vanishing(gradient: Series, table: TensorTable, rounding: float) -> frozens
     columns = {name: place for place, name in enumerate(gradient.labels)}
     vanishing = set()
     for name, place in columns.items():
-        weight = next((columns[other] for other in weights_beside(name) if other in columns), None)
+        weight = next((columns[other] for other in weight_names_of_bias(name) if other in columns), None)
         if weight is None:
             continue
         both = gradient.finite_in(place) & gradient.finite_in(weight) & (gradient.values[:, weight] > 0)
@@ -134,7 +134,7 @@ def _unknown_and_rounding(
 
     A record of fewer than `min_tensors` tensors holds those that somebody chose to look at, and no key biases among them.
     """
-    unknown = [name for name in gradient.labels if name not in table.facts and says_nothing(name)]
+    unknown = [name for name in gradient.labels if name not in table.facts and is_opaque_name(name)]
     if not unknown or len(gradient.labels) < min_tensors:
         return frozenset()
     sizes = {name: gradient.values[gradient.finite_in(place), place] for place, name in enumerate(gradient.labels)}

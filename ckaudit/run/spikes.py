@@ -28,7 +28,7 @@ START_LEVELS = 2
 """The first levels never count as growth by themselves, because a quantity may start near zero."""
 
 
-def is_left_behind(steps: Steps, values: Floats, since: int, level: float, peak: float, *, soon: float = SOON) -> bool:
+def recovers_soon(steps: Steps, values: Floats, since: int, level: float, peak: float, *, soon: float = SOON) -> bool:
     """Tell whether half of a jump is gone within a share of all steps, and the curve ends `MIN_FALL` below its first value.
 
     Args:

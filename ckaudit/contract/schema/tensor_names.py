@@ -54,20 +54,20 @@ def is_bias(name: str) -> bool:
     return last in BIASES or last.startswith("bias") or last.endswith("bias")
 
 
-def says_nothing(name: str) -> bool:
+def is_opaque_name(name: str) -> bool:
     """Tell whether a name shows neither what a tensor is nor in which kind of module.
 
-    >>> says_nothing("t8"), says_nothing("blocks.3.up.weight"), says_nothing("attn.q")
+    >>> is_opaque_name("t8"), is_opaque_name("blocks.3.up.weight"), is_opaque_name("attn.q")
     (True, False, False)
     """
     words = words_of(name)
     return words[-1] not in WEIGHTS and not is_bias(name) and _kind_by_words(words) == "other" and not NORM.search(words[-1])
 
 
-def weights_beside(bias: str) -> list[str]:
+def weight_names_of_bias(bias: str) -> list[str]:
     """Return the names that the weight of a bias's module may have.
 
-    >>> weights_beside("up.bias")[:2], weights_beside("dense/bias:0")[1]
+    >>> weight_names_of_bias("up.bias")[:2], weight_names_of_bias("dense/bias:0")[1]
     (['up.weight', 'up.kernel'], 'dense/kernel:0')
     """
     suffix = match[0] if (match := SUFFIX.search(bias)) else ""

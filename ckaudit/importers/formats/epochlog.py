@@ -320,7 +320,7 @@ def _with_numbers(lines: EpochLines, *, min_lines: int = 3) -> tuple[EpochLines,
         return lines, []
     if 2 * len(lines) < min_lines * (1 + lines.changes.sum()):
         return lines, []  # half of the epochs cannot have as many lines
-    epoch, counts = lines.places_of_epochs, {name: lines.lines_an_epoch(name) for name in ("train_loss_raw", "val_loss")}
+    epoch, counts = lines.places_of_epochs, {name: lines.lines_per_epoch(name) for name in ("train_loss_raw", "val_loss")}
     of_batches = [key for key, count in counts["train_loss_raw"].items() if count >= min_lines]
     if len(of_batches) != 1:
         return lines, []

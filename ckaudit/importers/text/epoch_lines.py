@@ -115,7 +115,7 @@ class EpochLines(Struct, frozen=True):
         """The index of each line's epoch, in order of appearance: shape (N,)."""
         return np.concatenate([[0], np.cumsum(self.changes)])[: len(self)]
 
-    def lines_an_epoch(self, name: str) -> dict[str, float]:
+    def lines_per_epoch(self, name: str) -> dict[str, float]:
         """Return how many lines that name their epoch the median epoch has of each key with a catalogue name."""
         counts = {}
         places = self.places_of_epochs

@@ -18,7 +18,7 @@ from ckaudit.run.negligible_changes import SOLVED
 from ckaudit.run.robust import ENOUGH_FOR_NOISE, begins_at_zero, is_scatter
 from ckaudit.run.run_facts import TARGET_MOVES, target_moves, why_not_judged_as_loss
 from ckaudit.run.series import Floats, Mask, Series, Steps
-from ckaudit.run.spikes import Incident, as_one_of_many, cluster_around, incidents, is_left_behind, passing_peaks
+from ckaudit.run.spikes import Incident, as_one_of_many, cluster_around, incidents, passing_peaks, recovers_soon
 
 SPIKE_LEAD_STEPS, LED_JUMP_RATIO = 3, 1.25
 """Before an unstable step the gradient norm is flagged: a flag in the three steps before makes a lower jump an incident."""
@@ -225,7 +225,7 @@ def _early(loss: Series, window: int, k: float) -> Iterator[Hit]:
         is_grave = (
             peak > GRAVE_RATIO * max(values[0], median(values[: high[0]]))
             and not is_scatter(values, peak / level if level > 0 else np.inf, deviations=k)
-            and not is_left_behind(*loss.finite_points(), int(loss.steps[rows[high[0]]]), level, peak)
+            and not recovers_soon(*loss.finite_points(), int(loss.steps[rows[high[0]]]), level, peak)
         )
         is_at_start = loss.steps[rows[high[0]]] <= FIRST_STEPS * loss.steps[-1]
         yield Hit.at(

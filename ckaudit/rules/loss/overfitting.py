@@ -121,7 +121,7 @@ def overfitting(
     """
     known = val.finite[:, 0] & (val.steps >= _last_change(same))
     steps, losses = val.steps[known], val.values[known, 0]
-    rising = rising_score(score, steps, losses)
+    rising = rising_held_out_score(score, steps, losses)
     if (nothing := _carries_little_over(steps, losses, logged, None)) is not None:
         yield _softened(nothing, rising)
         return
@@ -134,7 +134,7 @@ def overfitting(
         yield _softened(little, rising)
 
 
-def rising_score(score: Series | None, steps: Steps, losses: Floats) -> str | None:
+def rising_held_out_score(score: Series | None, steps: Steps, losses: Floats) -> str | None:
     """Return the name of a score on held-out data that rises steadily since the held-out loss was lowest; None without one."""
     if score is None or not len(losses):
         return None
