@@ -45,13 +45,16 @@ PINCHES = {
     "at one block": lambda depth, step, middle, blocks: 500.0 if depth == middle else 1.0,
     "from the middle on back": lambda depth, step, middle, blocks: 500.0 if depth <= middle else 1.0,
     "late": lambda depth, step, middle, blocks: 500.0 if depth <= middle and step > 800 else 1.0,
+    "over two blocks": lambda depth, step, middle, blocks: 500.0 ** min(1.0, max(0.0, (middle + 1 - depth) / 2)),
     "over some blocks": lambda depth, step, middle, blocks: 500.0 ** max(0.0, 1 - abs(depth - middle) / max(1, blocks / 4)),
 }
 
 
-@pytest.mark.parametrize(
-    ("form", "recorded", "blocks"), [(form, bool(at % 2), blocks) for at, form in enumerate(PINCHES) for blocks in (4, 12)]
-)
+SIZES = [(form, blocks) for form in PINCHES for blocks in (4, 6, 12) if blocks > 4 or form != "over two blocks"]
+"""Of a model of four blocks, two are most of the depth: that is no pinch."""
+
+
+@pytest.mark.parametrize(("form", "blocks", "recorded"), [(*size, bool(at % 2)) for at, size in enumerate(SIZES)])
 def test_tri_1_a_pinch_in_the_middle(form: str, blocks: int, recorded: bool, tmp_path: Path) -> None:
     def gradient(step: int, name: str) -> float:
         depth = depth_of(name)

@@ -151,7 +151,7 @@ def _pinch(norm: Series, starved: Finding) -> Pinch | None:
         return None
     falls = np.clip(np.diff(np.log(norm.values[rows]), axis=1), 0, None)  # (K, L - 1)
     row = int(np.argmax(falls.max(axis=1)))
-    width = max(1, falls.shape[1] // 3)
+    width = max(1, round(falls.shape[1] / 3))
     inside = np.lib.stride_tricks.sliding_window_view(falls[row], width).sum(axis=1)
     place, lost = int(np.argmax(inside)), float(falls[row].sum())
     if lost <= 0:

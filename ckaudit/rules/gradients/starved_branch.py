@@ -6,7 +6,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.contract.schema.tensor_names import is_bias
+from ckaudit.contract.schema.tensor_names import is_bias, other_attention_projections
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
@@ -36,9 +36,10 @@ def starved_branch(
 
     - The norm over all attention parameters of a block and the norm over its MLP differ by more than `max_ratio`: the smaller
       branch is starved (playbook D4.2; healthy blocks of the lab stay between 0.05 and 7).
-    - A matrix of an MLP is starved where its share of its block's gradient is more than `max_ratio` times below the median share
-      of the same matrix in all blocks of one build.
-    - Matrices are compared where at least three blocks have that build (tensors of healthy families stay within 36).
+    - A matrix is starved where its share of its block's gradient is more than `max_ratio` times below the median share of the
+      same matrix in all blocks of one build. Queries and keys are left out: they wait for each other.
+    - Matrices are compared where at least three blocks have that build (in healthy families those of an MLP stay within 36, those
+      of attention within 2).
     ## Why it matters
     What a starved branch adds to the stream does not count. A model without attention predicts from single tokens, and its loss
     stands far above what the context would tell.
@@ -105,8 +106,14 @@ def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, block
     """Return a matrix's median share of its block's gradient in blocks of one build, over its own share: shape (T, N)."""
     alike = alike_blocks(blocks, table, norm, rms)
     whole = norm.grouped([table.block(name) for name in norm.labels], root_sum_square)
-    # Queries and keys wait for each other in each block, so only an MLP's matrices can be compared.
-    matrices = norm.only(lambda name: table.block(name) in blocks and table.kind(name) == "mlp" and not name.endswith(NO_MATRIX))
+    matrices = norm.only(
+        lambda name: (
+            table.block(name) in blocks
+            and table.kind(name) in BRANCHES
+            and not name.endswith(NO_MATRIX)
+            and other_attention_projections(name) is None
+        )
+    )
     homes, roles = [str(table.block(name)) for name in matrices.labels], table.roles(matrices.labels)
     ratio = np.full(matrices.values.shape, np.nan)
     with np.errstate(all="ignore"):
