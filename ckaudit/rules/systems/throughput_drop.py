@@ -19,6 +19,8 @@ from ckaudit.run.spans import spans
 
 MIN_POINTS = 3
 
+LARGE_SPEED_DROP = 0.2
+"""A lasting drop of tokens or samples per second is bad from this share on (M39); utilization has its own (M41)."""
 
 MAX_LOST_SHARE = 0.05
 """A fall that is over and has cost no more than this share of its session's work is not worth a search."""
@@ -57,6 +59,7 @@ def throughput_drop(
     - Tokens per second are left to another rule, on the time of a step, where a step has as many tokens as ever.
     - In tokens or samples per second, a fall that is sev2, or sev1 and passes, is a note where steps are timed and it lost less
       than `min_lost_seconds` seconds.
+    - A fall of tokens or samples per second by less than a fifth is a note (M39: a drop by 20 %).
     - A fall that has passed, and cost less than a twentieth of the work of its session, is a note.
     ## Why it matters
     The same budget buys fewer tokens, and only this number shows it.
@@ -90,7 +93,8 @@ def throughput_drop(
                 seconds = _lost_seconds(hit, time) if used is None else np.inf
                 cheap = seconds < min_lost_seconds and not (goes_on and hit.severity == "sev1")
                 has_passed = not goes_on and _lost_share(hit, len(settled)) < MAX_LOST_SHARE
-                yield replace(hit, severity="note") if cheap or has_passed else hit
+                small = used is None and (hit.value or 0.0) > (1 - LARGE_SPEED_DROP) * (hit.limit or 0.0)
+                yield replace(hit, severity="note") if cheap or has_passed or small else hit
 
 
 def _settled(series: Series, rows: Steps, min_share: float) -> Steps:
