@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 TOO_DEEP = f"objects are nested more than {MAX_DEPTH} levels deep"
 MAX_SHOWN = 60
 MAX_LISTED = 500  # per file; the others show once these are fixed
+NULL_FOR_NAN = "; orjson and JavaScript write NaN and infinities as null"
 _BOM = "\ufeff"
 _HUGE_NUMBER = re.compile(r"(?:^|[\s\[,:])-?\d[\d.]*[eE]\+?\d{3}|\d{200}")  # only such numbers can exceed 1.8e308
 _PART = re.compile(r"[-+.\w]+")
@@ -197,7 +198,8 @@ def _finding(error: "ValidationError", pointer: str, file: str, line: int | None
         return kind.at(file, f"{where} has no {missing}", pointer=pointer, line=line, expected=missing)
     expected = describe(error.schema)
     found = f"{len(error.instance)} items" if kind is violations.WRONG_LENGTH else shorten(json.dumps(error.instance))
-    return kind.at(file, f"{where} is {found}, not {expected}", pointer=pointer, line=line, expected=expected, found=found)
+    why = NULL_FOR_NAN if error.instance is None and '"NaN"' in expected else ""
+    return kind.at(file, f"{where} is {found}, not {expected}{why}", pointer=pointer, line=line, expected=expected, found=found)
 
 
 def _missing(error: "ValidationError") -> str:

@@ -15,11 +15,13 @@ from ckaudit.contract.io.fast_jsonl import LineTable, Tabulator
 from ckaudit.contract.io.files import BLOCK_BYTES, BrokenFile, read_bytes
 from ckaudit.contract.io.folder import CheckpointFile, RunFiles, list_files, list_folder
 from ckaudit.contract.io.jsonl import Lines, read_lines
+from ckaudit.contract.salvage import salvage
 from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.unknown_fields import remove_unknown_words, unknown_words, with_open_words, word_finding
+from ckaudit.contract.violations import UNKNOWN_VERSION
 from ckaudit.errors import UnreadableError
 from ckaudit.run.builder import RunBuilder
 from ckaudit.run.column_builder import every_path
@@ -28,6 +30,13 @@ from ckaudit.run.run import Run
 from ckaudit.run.run_facts import infer_own_targets, infer_policy, infer_sessions, infer_token_loss
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series
+
+ANY_JSON = msgspec.json.Decoder()
+ANY_KEY = "[...]"
+"""In an error of the decoder: any name or position of an object or a list, so that equal errors may be of different places."""
+
+EXPLAINED, MAX_EXPLAINED = 3, 100
+"""Files with one and the same error that are explained, and the limit where they differ in the place of the error."""
 
 MAX_SAMPLES = 128
 """Checkpoints of a long run whose weight samples are read, evenly spread: distances from the start need no more."""
@@ -112,7 +121,8 @@ class RunReader:
         self.findings: list[Finding] = []
         self._rank_paths = frozenset(path for path in paths if path.startswith("rank_facts."))
         self._rank_facts: dict[int, dict[str, Any]] = {}
-        self._alike: dict[str, list[Finding]] = {}
+        self._alike: dict[str, list[list[Finding]]] = {}
+        self._salvaged_files = 0
         self._tabulator = Tabulator()
         self._budget = LineBudget()
 
@@ -157,11 +167,22 @@ class RunReader:
             branches={session: branch.series() for session, branch in branches.items()},
             events=self.builder.events,
             findings=tuple(self.findings),
-            notes=(*((self.manifest.notes or ()) if self.manifest else ()), *self.notes, *self.builder.notes, *log.notes),
+            notes=(
+                *((self.manifest.notes or ()) if self.manifest else ()),
+                *self.notes,
+                *self._notes_on_salvage(),
+                *self.builder.notes,
+                *log.notes,
+            ),
             files=sum(file.rank is None for file in self.folder.checkpoints)
             + len(self.folder.scalars)
             + (self.manifest is not None),
         )
+
+    def _notes_on_salvage(self) -> list[str]:
+        count = self._salvaged_files
+        files = "1 file was" if count == 1 else f"{count:,} files were"
+        return [f"{files} read without the values that violate the contract"] if count else []
 
     def _bytes(self, path: Path, shown: str) -> bytes | None:
         try:
@@ -262,20 +283,32 @@ class RunReader:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return self._refused(data, shown, reader, version)
 
-    def _refused(
-        self, data: bytes, shown: str, reader: "msgspec.json.Decoder[Any]", version: str, *, alike: str = "", explained: int = 3
-    ) -> Any:
-        """Explain why a document does not decode, or decode it after all; of equal errors only the first few are explained."""
+    def _refused(self, data: bytes, shown: str, reader: "msgspec.json.Decoder[Any]", version: str, *, alike: str = "") -> Any:
+        """Explain why a document does not decode, of equal errors only the first few, and return what of it does."""
         known = self._alike.setdefault(alike, [])
-        if alike and len(known) >= explained:
-            self.findings.append(replace(known[0], file=shown))
-            return None
+        if alike and len(known) >= EXPLAINED:
+            document = decode(data, ANY_JSON).document
+            rest = self._salvaged(document, reader, known[0], outwards=ANY_KEY not in alike or len(known) >= MAX_EXPLAINED)
+            if rest is not None or ANY_KEY not in alike or len(known) >= MAX_EXPLAINED:
+                self.findings.append(replace(known[0][0], file=shown))
+                return rest
         explained_file = explain(data, shown, version)
-        known += explained_file.findings[:1]
         self.findings += explained_file.findings
-        if explained_file.findings:
+        if not explained_file.findings:
+            return msgspec.convert(explained_file.document, reader.type, strict=False)
+        known.append(explained_file.findings)
+        return self._salvaged(explained_file.document, reader, explained_file.findings)
+
+    def _salvaged(
+        self, document: Any, reader: "msgspec.json.Decoder[Any]", violations: Sequence[Finding], *, outwards: bool = True
+    ) -> Any:
+        """Return a refused document without the values that violate the contract; None if it is one of another contract."""
+        if any(violation.code == UNKNOWN_VERSION.code for violation in violations):
             return None
-        return msgspec.convert(explained_file.document, reader.type, strict=False)
+        pointers = [violation.pointer or "" for violation in violations]
+        rest = salvage(document, reader.type, pointers, outwards=outwards)
+        self._salvaged_files += rest is not None
+        return rest
 
 
 def _reporter(progress: Progress | None, total: int) -> Callable[[int], None]:

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zstandard
+from msgspec import UNSET
 
+from ckaudit.audit import triage
 from ckaudit.errors import UnreadableError
 from ckaudit.metrics import metrics
 from ckaudit.run.read import read_run
@@ -97,7 +99,6 @@ def test_a_section_that_comes_late_is_recorded_late(tmp_path):
         (b"\xff\xfe\x00", "SYN003"),
         ({"schema_version": "ck.analysis.v9", "step": 2}, "SCH002"),
         ({"schema_version": "ck.analysis.v1"}, "SCH003"),
-        ({"schema_version": "ck.analysis.v1", "step": 2, "loss": "high"}, "SCH006"),
     ],
 )
 def test_a_broken_file_among_others_is_a_finding_and_costs_only_itself(tmp_path, content, code):
@@ -108,6 +109,59 @@ def test_a_broken_file_among_others_is_a_finding_and_costs_only_itself(tmp_path,
     assert code in codes(run)
     assert all(finding.file == "analysis_checkpoint_step_00000002.json" for finding in run.findings)
     assert run.checkpoint_steps.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("bad", "lost"),
+    [
+        ({"loss": None}, {"loss"}),
+        ({"loss": "high"}, {"loss"}),
+        ({"weights": {"w": {"mean": 1.0, "std": -1.0}, "v": {"mean": 2.0}}}, {"weights.w.std"}),
+        ({"weights": {"w": {"mean": [1.0], "std": 1.0}, "v": {"mean": 2.0}}}, {"weights.w.mean"}),
+        ({"attention": {"layer.0": {"entropy_per_head": [1.0, None], "max_attn_per_head": [0.5, 0.6]}}}, {"entropy"}),
+        ({"optimizer": {"loss_scale": "high"}}, {"scale"}),
+    ],
+)
+def test_a_value_that_violates_the_contract_costs_only_itself(tmp_path, bad, lost):
+    good = {
+        "loss": 2.5,
+        "optimizer": {"loss_scale": 8.0},
+        "weights": {"w": {"mean": 1.0, "std": 1.0}, "v": {"mean": 2.0}},
+        "attention": {"layer.0": {"entropy_per_head": [1.0, 1.2], "max_attn_per_head": [0.5, 0.6]}},
+    }
+    write(tmp_path, 1, document(1, **good))
+    write(tmp_path, 2, document(2, **good | bad))
+    run = read_run(tmp_path)
+    assert len(run.findings) == 1
+    assert run.findings[0].file == "analysis_checkpoint_step_00000002.json"
+    known = {
+        "loss": (2, "train_loss_raw") in cells(run.scalar("train_loss_raw")),
+        "scale": 2 in run.value("optimizer.loss_scale").recorded_rows().steps,
+        "weights.w.std": (2, "w") in cells(run.series("weights", "std")),
+        "weights.w.mean": (2, "w") in cells(run.series("weights", "mean")),
+        "weights.v.mean": (2, "v") in cells(run.series("weights", "mean")),
+        "entropy": (2, "layer.0/head.1") in cells(run.series("attention", "entropy_per_head")),
+        "sharpest": (2, "layer.0/head.1") in cells(run.series("attention", "max_attn_per_head")),
+    }
+    assert {name for name, is_known in known.items() if not is_known} == lost
+    assert "1 file was read without the values that violate the contract" in run.notes
+
+
+def test_a_value_beside_a_violation_is_judged(tmp_path):
+    for step in (100, 200, 300):
+        norm = "NaN" if step == 300 else 0.5
+        write(tmp_path, step, document(step, loss=None, gradients={"w": {"norm": norm}, "v": {"norm": 0.5}}))
+    report = triage(tmp_path)
+    assert report.severity == "sev0"
+    assert [(each.code, each.where) for each in report.findings if each.severity == "sev0"][-1] == ("NUM001", "w")
+
+
+def test_violations_in_other_places_of_each_file_cost_only_themselves(tmp_path):
+    for step in range(1, 9):
+        weights = {f"w{place}": {"mean": 1.0, "std": -1.0 if place == step else 1.0} for place in range(1, 9)}
+        write(tmp_path, step, document(step, weights=weights))
+    known = cells(read_run(tmp_path).series("weights", "std"))
+    assert known == {(step, f"w{place}"): 1.0 for step in range(1, 9) for place in range(1, 9) if place != step}
 
 
 def test_a_torn_packed_file_is_a_finding(tmp_path):
@@ -218,9 +272,11 @@ def test_the_manifest_gives_blocks_their_depth(tmp_path):
 
 def test_a_broken_manifest_is_a_finding_and_costs_only_itself(tmp_path):
     write(tmp_path, 1, gradient(1))
-    (tmp_path / "run.json").write_text('{"schema_version": "ck.run.v1", "seed": "many"}')
+    (tmp_path / "run.json").write_text('{"schema_version": "ck.run.v1", "seed": "many", "source": "test"}')
     run = read_run(tmp_path)
-    assert (run.manifest, codes(run)) == (None, ["SCH004"])
+    assert codes(run) == ["SCH004"]
+    assert run.manifest is not None
+    assert (run.manifest.seed, run.manifest.source) == (UNSET, "test")
     assert run.sections[NORM]
 
 
