@@ -26,7 +26,7 @@ def salvage(document: Any, kind: Any, pointers: Sequence[str], *, outwards: bool
             _remove(document, place)
         try:
             return msgspec.convert(document, kind)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, OverflowError):  # no float holds 10**400
             places = {place[:-1] for place in places} if outwards else set()
     return None
 

@@ -164,6 +164,17 @@ def test_violations_in_other_places_of_each_file_cost_only_themselves(tmp_path):
     assert known == {(step, f"w{place}"): 1.0 for step in range(1, 9) for place in range(1, 9) if place != step}
 
 
+def test_huge_numbers_in_other_places_of_each_file_cost_only_themselves(tmp_path):
+    for step in range(1, 9):
+        weights = {f"w{place}": {"mean": 10**400 if place == step else 1.0} for place in range(1, 9)}
+        write(tmp_path, step, document(step, loss=None, weights=weights))
+    known = cells(read_run(tmp_path).series("weights", "mean"))
+    assert {at for at in known if at[0] <= 3} == {(step, f"w{place}") for step in (1, 2, 3) for place in range(1, 9)} - {
+        (step, f"w{step}") for step in (1, 2, 3)
+    }
+    assert all(value == 1.0 for value in known.values())
+
+
 def test_a_torn_packed_file_is_a_finding(tmp_path):
     write(tmp_path, 1, gradient(1))
     write(tmp_path, 2, gradient(2), ".gz")
