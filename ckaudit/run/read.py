@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import UNSET
 from msgspec.structs import replace
 
@@ -123,6 +124,7 @@ class RunReader:
         self._rank_facts: dict[int, dict[str, Any]] = {}
         self._alike: dict[str, list[list[Finding]]] = {}
         self._salvaged_files = 0
+        self._salvaged_steps: list[int] = []
         self._tabulator = Tabulator()
         self._budget = LineBudget()
 
@@ -159,7 +161,7 @@ class RunReader:
         return Run(
             name=name,
             manifest=infer_sessions(infer_own_targets(manifest, sections), self.log.starts, scalars),
-            checkpoint_steps=self.builder.steps,
+            checkpoint_steps=np.setdiff1d(self.builder.steps, self._salvaged_steps),
             sections=sections,
             grids=self.builder.grids(),
             scalars=scalars,
@@ -242,7 +244,7 @@ class RunReader:
 
     def take_checkpoint(self, file: CheckpointFile) -> None:
         """Read one checkpoint; an unreadable one becomes a finding."""
-        data = self._bytes(file.path, file.shown)
+        data, salvaged_before = self._bytes(file.path, file.shown), self._salvaged_files
         document = None if data is None else self._decoded(data, file.shown, self.builder.decoder, VERSION)
         if document is None:
             if file.step is not None:
@@ -251,6 +253,8 @@ class RunReader:
         if document.rank is not UNSET and file.rank is None and document.rank:
             return
         self.builder.take(document)
+        if self._salvaged_files > salvaged_before:
+            self._salvaged_steps.append(document.step)
         facts = {"file_ok": 1.0}
         with suppress(OSError):  # deleted since it was read
             facts["file_bytes"] = float(file.path.stat().st_size)

@@ -65,7 +65,7 @@ class Run(Struct, frozen=True, eq=False):
     Attributes:
         name: Name that the user gave.
         manifest: Contents of `run.json`, or facts from an importer; None if there are none.
-        checkpoint_steps: Steps with a checkpoint, shape (C,).
+        checkpoint_steps: Steps with a checkpoint that does not violate the contract, shape (C,).
         sections: Series by checkpoint path, such as "gradients.*.norm".
         scalars: Series by catalogue name; the labels of a name such as "slice_val_loss/regular" are its columns. file_ok,
             file_bytes and file_time hold facts about each checkpoint's file: whether it is readable, its size on disk, and the
