@@ -241,9 +241,9 @@ class Bench:
     def report(self, line: str, folder: Path) -> dict[str, Any]:
         """Return the output of a triage or gate as data."""
         line = line.replace("ckaudit report", "ckaudit triage").partition(" -o ")[0]
-        said = self.type(f"{line} --format json 2> /dev/null", folder)
+        answer = self.type(f"{line} --format json 2> /dev/null", folder)
         try:
-            whole: dict[str, Any] = json.loads(said.text)
+            whole: dict[str, Any] = json.loads(answer.text)
         except ValueError:
             return {}
         return whole
@@ -257,39 +257,39 @@ def tried(bench: Bench, contact: Contact, folder: Path) -> tuple[str, bool]:
     """Try a contact, and return its row and whether everything was right."""
     contact.prepare(bench.clone, folder)
     wrong = [f"{typed.page} does not have it" for typed in contact.commands if not bench.is_on_page(typed)]
-    said = [bench.type(typed.line, folder) for typed in contact.commands]
+    answers = [bench.type(typed.line, folder) for typed in contact.commands]
     whole = bench.report(contact.commands[-1].line, folder)
-    wrong += [*_wrong(contact, said[-1], whole, folder)]
+    wrong += [*_wrong(contact, answers[-1], whole, folder)]
     lines = "<br>".join(f"`{typed.line}`" for typed in contact.commands)
-    seconds = sum(each.seconds for each in said)
-    row = f"| {contact.name} | {lines} | {seconds:.1f} | {_verdict(said[-1], whole)} | {'; '.join(wrong) or 'right'} |"
+    seconds = sum(each.seconds for each in answers)
+    row = f"| {contact.name} | {lines} | {seconds:.1f} | {_verdict(answers[-1], whole)} | {'; '.join(wrong) or 'right'} |"
     print(row, flush=True)
     return row, not wrong
 
 
-def _wrong(contact: Contact, said: CommandResult, whole: dict[str, Any], folder: Path) -> Iterator[str]:
+def _wrong(contact: Contact, answer: CommandResult, whole: dict[str, Any], folder: Path) -> Iterator[str]:
     """Yield each mistake in a contact's result."""
     if not whole:
-        yield f"no verdict: {_first(said.text)}"
+        yield f"no verdict: {_first(answer.text)}"
     elif contact.made:
         if not (folder / contact.made).is_file():
-            yield f"no {contact.made}: {_first(said.text)}"
+            yield f"no {contact.made}: {_first(answer.text)}"
         elif problem := wrong_with_page(folder / contact.made, whole["verdict"]):
             yield problem
     elif "ckaudit gate" in contact.commands[-1].line:
-        if said.code != int(contact.is_ill):
-            yield f"exit code {said.code}"
+        if answer.code != int(contact.is_ill):
+            yield f"exit code {answer.code}"
     elif (whole.get("severity") in {"sev0", "sev1", "sev2"}) is not contact.is_ill:
         yield "a false alarm" if not contact.is_ill else "not found"
-    elif said.code and not contact.is_ill:
-        yield f"exit code {said.code}"
+    elif answer.code and not contact.is_ill:
+        yield f"exit code {answer.code}"
 
 
-def _verdict(said: CommandResult, whole: dict[str, Any]) -> str:
+def _verdict(answer: CommandResult, whole: dict[str, Any]) -> str:
     """Return severity or outcome, exit code and the first sentence, as a table cell."""
     outcome = whole.get("gate", {}).get("outcome") or whole.get("severity") or "no finding"
-    sentence = str(whole.get("verdict") or _first(said.text)).replace("|", "\\|")
-    return f"{outcome}, exit code {said.code}: {sentence}"
+    sentence = str(whole.get("verdict") or _first(answer.text)).replace("|", "\\|")
+    return f"{outcome}, exit code {answer.code}: {sentence}"
 
 
 def _first(text: str) -> str:
@@ -306,7 +306,7 @@ def table(bench: Bench) -> tuple[str, bool]:
         row, is_right = tried(bench, contact, folder)
         rows.append(row)
         right &= is_right
-    installed = "; ".join(f"`{line}` {said.seconds:.0f} s" for line, said in bench.installed)
+    installed = "; ".join(f"`{line}` {answer.seconds:.0f} s" for line, answer in bench.installed)
     head = "| what | typed | s | verdict | |"
     return "\n".join([f"{machine()}. {installed}.", "", head, "|---" * 5 + "|", *rows]), right
 

@@ -292,8 +292,8 @@ def main() -> int:
                     rows.append(row(command, axis, wanted.sizes, Path(temporary), wanted.rounds))
                     print(rows[-1][0], flush=True)
     head = "| command | more | from, to | start, s | least, s | most, s | exponent | MiB, least | MiB, most |"
-    said = f"{machine()}; {wanted.sizes} sizes, the least of {wanted.rounds} rounds each; the aim is {AIM}."
-    table = "\n".join([said, "", head, "|---" * (head.count("|") - 1) + "|", *(text for text, _ in rows)])
+    caption = f"{machine()}; {wanted.sizes} sizes, the least of {wanted.rounds} rounds each; the aim is {AIM}."
+    table = "\n".join([caption, "", head, "|---" * (head.count("|") - 1) + "|", *(text for text, _ in rows)])
     if wanted.write:
         write_table("growth", table)
     return 1 if any(exponent > AIM for _, exponent in rows) else 0

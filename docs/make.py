@@ -90,7 +90,7 @@ def _phase(number: int) -> Iterator[str]:
     yield f"## Phase {number}: {PHASES[number]}\n"
     elsewhere = {"asked by", "look on with", "cited", "phase"}
     for page in explain([question.id for question in questions().values() if question.phase == number]):
-        kept = {label: said for label, said in page.facts.items() if label not in elsewhere}
+        kept = {label: value for label, value in page.facts.items() if label not in elsewhere}
         yield markdown_pages([replace(page, facts=kept)], level=3)
     for way in MAP:
         if number in way.phases:
@@ -131,7 +131,7 @@ def _cited() -> str:
 
 
 def _uncited(page: Page) -> Page:
-    return replace(page, facts={label: said for label, said in page.facts.items() if label != "cited"})
+    return replace(page, facts={label: value for label, value in page.facts.items() if label != "cited"})
 
 
 def _link(page: Page) -> str:
@@ -169,7 +169,7 @@ def _page(name: str, kind: str = "metric") -> Page:
 
 def _short(page: Page) -> Page:
     """Return a page without what its entry's page says already."""
-    facts = {label: said for label, said in page.facts.items() if label not in SHARED}
+    facts = {label: value for label, value in page.facts.items() if label not in SHARED}
     return replace(page, facts=facts, importance={}, sections=(), shapes=None)
 
 

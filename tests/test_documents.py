@@ -17,7 +17,7 @@ from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions
 from ckaudit.questions.readiness import COHERENCE, CONSISTENCY, FLUENCY, FOLLOWING, FORMAT, INSTRUCTION
 from ckaudit.rules import rules
-from tests.called import SCREEN, ckaudit
+from tests.in_process import SCREEN, ckaudit
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -48,13 +48,13 @@ def test_rules_and_causes_on_paper_have_all_that_is_asked_of_them(name):
 
 
 def test_screens_and_pictures_are_what_the_commands_print(monkeypatch):
-    def called(words, *, cwd, env, **_):
+    def run_here(words, *, cwd, env, **_):
         return ckaudit(*words[3:], cwd=cwd, **{name: env[name] for name in SCREEN if name in env})
 
     spec = importlib.util.spec_from_file_location("docs_screens", DOCS / "screens.py")
     screens = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(screens)
-    monkeypatch.setattr(screens.subprocess, "run", called)
+    monkeypatch.setattr(screens.subprocess, "run", run_here)
     texts = [document.read_text(encoding="utf-8") for document in screens.DOCUMENTS]
     assert sum(len(screens.SCREEN.findall(text)) for text in texts) == 6
     assert [screens.renewed(text) for text in texts] == texts, "run python docs/screens.py"

@@ -78,9 +78,9 @@ for line, missing, _ in {WITHOUT!r}:
 
 def test_an_import_without_its_library_names_the_command():
     done = subprocess.run([sys.executable, "-c", IMPORTS], cwd=ROOT, capture_output=True, text=True, check=True)
-    for said, (line, missing, extra) in zip(done.stdout.splitlines(), WITHOUT, strict=True):
-        assert len(missing) > 1 or f"needs {missing[0]}" in said, line  # Lightning has two names
-        assert f"[{extra}]" in said, line
+    for message, (line, missing, extra) in zip(done.stdout.splitlines(), WITHOUT, strict=True):
+        assert len(missing) > 1 or f"needs {missing[0]}" in message, line  # Lightning has two names
+        assert f"[{extra}]" in message, line
 
 
 TRAINERS = {"huggingface": ("transformers", "TrainerCallback"), "lightning": ("lightning.pytorch", "Callback")}

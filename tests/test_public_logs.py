@@ -54,9 +54,11 @@ def test_an_incident_is_found_by_a_rule_on_it_that_overlaps_it(found, expected):
 
 def test_the_gravest_finding_of_a_healthy_log_counts_and_what_is_true_besides_is_told_apart():
     healthy = log(truth="healthy", true_besides={"slow_input": "two thirds of a step are spent waiting"})
-    said = Verdict(runs=1, findings=[("loss_spike", "note", 1, 1), ("slow_input", "sev1", 1, 9), ("overfitting", "sev2", 1, 9)])
-    assert real_runs.wrong(healthy, said, amended=False) == "sev1"
-    assert real_runs.wrong(healthy, said, amended=True) == "sev2"
+    verdict = Verdict(
+        runs=1, findings=[("loss_spike", "note", 1, 1), ("slow_input", "sev1", 1, 9), ("overfitting", "sev2", 1, 9)]
+    )
+    assert real_runs.wrong(healthy, verdict, amended=False) == "sev1"
+    assert real_runs.wrong(healthy, verdict, amended=True) == "sev2"
 
 
 def test_sums_leave_out_what_was_not_read():

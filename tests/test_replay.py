@@ -30,8 +30,8 @@ def known_at(run: Path, step: int, folder: Path) -> Path:
 
 def verdict(report: Report) -> bytes:
     """Return everything a report says but how it was made."""
-    said = [line.replace(shlex.quote(report.subject), "RUN") for line in report.response]
-    return msgspec.json.encode(msgspec.structs.replace(report, subject="", notes=[], files=0, response=said))
+    response = [line.replace(shlex.quote(report.subject), "RUN") for line in report.response]
+    return msgspec.json.encode(msgspec.structs.replace(report, subject="", notes=[], files=0, response=response))
 
 
 def steps_to_replay(run: Path, *, every: int) -> list[int]:

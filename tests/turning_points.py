@@ -76,14 +76,16 @@ def turns(function: Function, inputs: Inputs, usual: Said, place: int, kinds: Se
             continue
 
         @cache
-        def said(factor: float, change: Callable[[Floats, float], Floats] = change) -> Said:
+        def at_factor(factor: float, change: Callable[[Floats, float], Floats] = change) -> Said:
             return function(with_input(inputs, place, replace(series, values=change(series.values, factor))))
 
         for ladder in WHOLE_LADDERS if not name else LADDERS:
-            turned = next((step for step, factor in enumerate(ladder) if said(factor)[0] != usual[0]), None)
+            turned = next((step for step, factor in enumerate(ladder) if at_factor(factor)[0] != usual[0]), None)
             if turned is not None:
-                least = _least(lambda factor, said=said: said(factor)[0] != usual[0], (1.0, *ladder)[turned], ladder[turned])
-                yield f"{name} x {least:.3g}".strip(), said(least)
+                least = _least(
+                    lambda factor, at_factor=at_factor: at_factor(factor)[0] != usual[0], (1.0, *ladder)[turned], ladder[turned]
+                )
+                yield f"{name} x {least:.3g}".strip(), at_factor(least)
 
 
 def _least(is_turned: Callable[[float], bool], before: float, after: float) -> float:
@@ -166,7 +168,7 @@ def in_facts(inputs: Inputs, place: int) -> Ways:
 Turns = Iterator[tuple[str, Said]]
 
 
-def all_turns(function: Function, inputs: Inputs, usual: Said, names: Sequence[str], thresholds: Sequence[float]) -> Turns:
+def variations(function: Function, inputs: Inputs, usual: Said, names: Sequence[str], thresholds: Sequence[float]) -> Turns:
     """Yield everything that is said of inputs that differ from some, each with the name of the input that does."""
     counts = [int(each) for each in thresholds if each == int(each) and each > 1]
     yield from ((f"- {how}", function(other)) for how, other in in_time(inputs, counts))
@@ -178,20 +180,20 @@ def all_turns(function: Function, inputs: Inputs, usual: Said, names: Sequence[s
             yield from ((f"{name} {how}", function(other)) for how, other in in_facts(inputs, place))
         elif name in WORDS:
             for word in range(4):
-                said = function(with_input(inputs, place, replace(inputs[place], values=word + 0 * inputs[place].values)))
-                yield f"{name} {word}", said
+                verdict = function(with_input(inputs, place, replace(inputs[place], values=word + 0 * inputs[place].values)))
+                yield f"{name} {word}", verdict
         else:
             kinds = tuple(SCALED) if len(inputs[place].steps) <= MANY else FEW
-            yield from ((f"{name} {how}", said) for how, said in turns(function, inputs, usual, place, kinds))
+            yield from ((f"{name} {how}", verdict) for how, verdict in turns(function, inputs, usual, place, kinds))
             others = chain(gaps(inputs, place), at_thresholds(inputs, place, thresholds))
             yield from ((f"{name} {how}", function(other)) for how, other in others)
 
 
-def few_turns(function: Function, inputs: Inputs, usual: Said, names: Sequence[str]) -> Turns:
+def rescalings(function: Function, inputs: Inputs, usual: Said, names: Sequence[str]) -> Turns:
     """Yield what is said where a short input is larger or smaller as a whole: of cases of a kind that is known."""
     for place, name in enumerate(names):
         if isinstance(inputs[place], Series) and name not in WORDS and len(inputs[place].steps) <= MANY:
-            yield from ((f"{name} {how}", said) for how, said in turns(function, inputs, usual, place, FEW))
+            yield from ((f"{name} {how}", verdict) for how, verdict in turns(function, inputs, usual, place, FEW))
 
 
 def numbers_of(function: Callable[..., Any]) -> list[float]:
@@ -205,9 +207,9 @@ def numbers_of(function: Callable[..., Any]) -> list[float]:
 
 def new_lines(all_said: Iterable[tuple[str, Said]], usual: Said, seen: set[tuple[str, ...]]) -> Iterator[str]:
     """Yield a line for whatever an input, or a finding, makes say for the first time, but for its numbers."""
-    for how, (_, said) in all_said:
-        told = [f"+ {each}" for each in said if each not in usual[1]]
-        told += [f"- {' '.join(each.split()[:2])}" for each in usual[1] if each not in said]
+    for how, (_, verdict) in all_said:
+        told = [f"+ {each}" for each in verdict if each not in usual[1]]
+        told += [f"- {' '.join(each.split()[:2])}" for each in usual[1] if each not in verdict]
         key = (how.partition(" ")[0], *(DIGITS.sub("#", each) for each in told))
         if told and key not in seen:
             seen.add(key)
@@ -257,7 +259,7 @@ def of_rule(rule: Rule, cases: Sequence[Case]) -> str:
         inputs = resolve((*rule.needs, *rule.wants), case.run)
         usual = function(inputs)
         is_base = bases.takes(inputs, usual)
-        turned = all_turns(function, inputs, usual, names, thresholds) if is_base else few_turns(function, inputs, usual, names)
+        turned = variations(function, inputs, usual, names, thresholds) if is_base else rescalings(function, inputs, usual, names)
         lines += with_heading(case.name, new_lines(turned, usual, seen))
     return "".join(lines)
 
@@ -290,11 +292,11 @@ def of_cause(cause: Cause, cases: Sequence[Case]) -> str:
 
         usual = function(inputs)
         if not bases.takes(inputs, usual):
-            turned = few_turns(function, inputs, usual, names)
+            turned = rescalings(function, inputs, usual, names)
         else:
             of_findings = ((how, function(inputs, other)) for how, other in _other_findings(signs, findings))
             of_pairs = _pairs(lambda other, inputs=inputs, function=function: function(inputs, other), signs)
-            turned = chain(of_findings, () if findings.all else of_pairs, all_turns(function, inputs, usual, names, thresholds))
+            turned = chain(of_findings, () if findings.all else of_pairs, variations(function, inputs, usual, names, thresholds))
         lines += with_heading(name, new_lines(turned, usual, seen))
     return "".join(lines)
 
@@ -310,9 +312,9 @@ def _material(
 
 
 def _of_evidence(cause: Cause, findings: Findings, inputs: Inputs) -> Said:
-    said = list(cause.function(findings, *inputs))
-    kinds = ["advice" if isinstance(each, Advice) else f"{each.weight:+.2f} {each.reference}" for each in said]
-    return tuple(kinds), tuple(f"{kind}: {each.sentence}" for kind, each in zip(kinds, said, strict=True))
+    verdict = list(cause.function(findings, *inputs))
+    kinds = ["advice" if isinstance(each, Advice) else f"{each.weight:+.2f} {each.reference}" for each in verdict]
+    return tuple(kinds), tuple(f"{kind}: {each.sentence}" for kind, each in zip(kinds, verdict, strict=True))
 
 
 def _other_findings(signs: Sequence[Rule | ViolationKind], findings: Findings) -> Iterator[tuple[str, Findings]]:
@@ -336,9 +338,9 @@ def _pairs(function: Callable[[Findings], Said], signs: Sequence[Rule | Violatio
     found = {sign.code: _found(sign, severity="sev1") for sign in signs}
     alone = {code: function(Findings((finding,)))[1] for code, finding in found.items()}
     for one, other in combinations(found, 2):
-        said = function(Findings((found[one], found[other])))
-        if not set(said[1]) <= {*alone[one], *alone[other]}:
-            yield f"{one} and {other}", said
+        verdict = function(Findings((found[one], found[other])))
+        if not set(verdict[1]) <= {*alone[one], *alone[other]}:
+            yield f"{one} and {other}", verdict
 
 
 def _found(sign: Rule | ViolationKind, **fields: Any) -> Finding:

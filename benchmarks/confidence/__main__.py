@@ -31,16 +31,16 @@ SURE = 0.7
 def tables_by_form(data: Sequence[JudgedRecording], chances: Sequence[Sequence[float]]) -> Iterator[str]:
     """Yield the lines of a table of reliability for each form and for all, of the first cause of each recording."""
     for name, forms in (*((form, (form,)) for form in FORMS), ("all forms", FORMS)):
-        said, right = [], []
+        confidences, right = [], []
         for each, likely in zip(data, chances, strict=True):
             if each.form in forms and (best := likeliest(likely)) is not None:
-                said.append(likely[best])
+                confidences.append(likely[best])
                 right.append(each.candidates[best].cause in each.recording.right)
-        sure, true = np.array(said) >= SURE, np.array(right, bool)
-        counts = f"{true.sum()} of {len(said)} first causes are right"
+        sure, true = np.array(confidences) >= SURE, np.array(right, bool)
+        counts = f"{true.sum()} of {len(confidences)} first causes are right"
         yield f"{name}: {counts}; {(sure & ~true).sum()} of {sure.sum()} sure ones are wrong."
         yield ""
-        yield from reliability_table(np.array(said), true, bands=BANDS)
+        yield from reliability_table(np.array(confidences), true, bands=BANDS)
         yield ""
 
 

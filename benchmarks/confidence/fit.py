@@ -84,12 +84,12 @@ def likeliest(chances: Sequence[float], *, min_confidence: float = MIN_CONFIDENC
     return best if best is not None and chances[best] >= min_confidence else None
 
 
-def reliability_table(said: NDArray[np.float64], right: NDArray[np.bool_], *, bands: Sequence[float]) -> list[str]:
+def reliability_table(confidences: NDArray[np.float64], right: NDArray[np.bool_], *, bands: Sequence[float]) -> list[str]:
     """Return the lines of a table: of each band of confidence how many causes, how likely they were said to be, and were."""
     lines = ["| confidence | recordings | said | right |", "|---|---|---|---|"]
     for low, high in pairwise(bands):
-        rows = (said >= low) & (said < high)
+        rows = (confidences >= low) & (confidences < high)
         if rows.any():
-            shares = f"{said[rows].mean():.0%} | {right[rows].mean():.0%}"
+            shares = f"{confidences[rows].mean():.0%} | {right[rows].mean():.0%}"
             lines.append(f"| {low:.2g} to {min(high, 1):.2g} | {rows.sum()} | {shares} |")
     return lines

@@ -53,7 +53,7 @@ def known() -> tuple[InLoopPeer, ...]:
     return TORCHMORTEM, TRAINSCOPE, TORCH_AUDIT, TORCH_AUDIT_EVERY_STEP
 
 
-def said(peer: InLoopPeer, spokens: Sequence[Spoken], *, version: str, error: str = "") -> PeerVerdict:
+def verdict_of(peer: InLoopPeer, spokens: Sequence[Spoken], *, version: str, error: str = "") -> PeerVerdict:
     """Return what findings come to: the gravest of their levels, and the messages of those that are alarms.
 
     Findings without an alarm are left out, as in what peers say of logs.

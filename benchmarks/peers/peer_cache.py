@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from benchmarks.peers.in_loop import InLoopPeer, Spoken, known, said
+from benchmarks.peers.in_loop import InLoopPeer, Spoken, known, verdict_of
 from benchmarks.peers.peer import PeerVerdict
 from ckaudit.lab.cache import CachedTraining, Provenance, code, differences, must_be_trained_again, provenance_of
 from ckaudit.lab.training_spec import Recipe
@@ -96,7 +96,7 @@ def peer_verdicts(cache: Path, recipe: Recipe, peers: Sequence[InLoopPeer]) -> d
         return {}
     there = [(peer, recording.heard[peer.name]) for peer in peers if peer.name in recording.heard]
     return {
-        peer.name: said(peer, each.found, version=each.version, error=each.error)
+        peer.name: verdict_of(peer, each.found, version=each.version, error=each.error)
         for peer, each in there
         if each.adapter == adapter(peer)
     }

@@ -57,7 +57,7 @@ def _train(what: Recipe, peers: Sequence[InLoopPeer]) -> Told:
         return told(folder / "peers")
 
 
-def keep(cache: Path, what: Recipe, said: Told, versions: dict[str, str]) -> int:
+def keep(cache: Path, what: Recipe, result: Told, versions: dict[str, str]) -> int:
     """Put into the cache what was said, and return the size of the file in bytes."""
     from torch import __version__ as torch_version
 
@@ -67,8 +67,8 @@ def keep(cache: Path, what: Recipe, said: Told, versions: dict[str, str]) -> int
         peer.name: PeerAnswer(
             version=versions[peer.package],
             adapter=adapter(peer),
-            found=said.found.get(peer.name, []),
-            error=said.errors.get(peer.name, ""),
+            found=result.found.get(peer.name, []),
+            error=result.errors.get(peer.name, ""),
         )
         for peer in known()
         if peer.package in versions

@@ -72,10 +72,10 @@ def find_runs(patterns: Sequence[str], audit: bytes = b"") -> FoundRuns:
     return found_runs
 
 
-def passed_over(names: Sequence[str]) -> list[str]:
+def skipped_files_note(names: Sequence[str]) -> list[str]:
     """Return the note on files that are no run, if there are any.
 
-    >>> passed_over([]), passed_over(["a.txt", "b.txt"])
+    >>> skipped_files_note([]), skipped_files_note(["a.txt", "b.txt"])
     ([], ['passed over, because no run is known in it: a.txt and 1 more'])
     """
     more = f" and {len(names) - 1:,} more" if names[1:] else ""

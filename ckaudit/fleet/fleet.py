@@ -16,7 +16,7 @@ from ckaudit.errors import UsageError
 from ckaudit.fleet.common_causes import common_causes
 from ckaudit.fleet.dataset import DatasetWriter, Stored, read_stored
 from ckaudit.fleet.engines import Engine
-from ckaudit.fleet.find_runs import FoundRuns, find_runs, passed_over
+from ckaudit.fleet.find_runs import FoundRuns, find_runs, skipped_files_note
 from ckaudit.fleet.fingerprint import audit_key, state_of
 from ckaudit.fleet.like import with_own_siblings
 from ckaudit.fleet.source import RunSource, portable
@@ -78,8 +78,8 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     passed = [*found_runs.passed, *(source.name for source in fresh if source.is_match and source.name not in told)]
     if passed and not audited and not unchanged and len(sources) == len(found_runs.paths):
         what = ", ".join(map(shown, request.patterns))
-        raise UsageError(f"no run is known in what {what!r} matches", hint="\n".join(passed_over(passed)))
-    notes = [*found_runs.notes, *passed_over(passed), *stored.problems]
+        raise UsageError(f"no run is known in what {what!r} matches", hint="\n".join(skipped_files_note(passed)))
+    notes = [*found_runs.notes, *skipped_files_note(passed), *stored.problems]
     if request.since and len(sources) < len(found_runs.paths):
         notes.append(f"left out, because not written to since then: {plural(len(found_runs.paths) - len(sources), 'source')}")
     if request.like:

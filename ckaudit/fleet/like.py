@@ -14,7 +14,7 @@ from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOpti
 from ckaudit.diff.siblings.comparable import configuration_key
 from ckaudit.diff.siblings.yardstick import open_siblings, with_siblings
 from ckaudit.errors import CkauditError, UsageError
-from ckaudit.fleet.find_runs import find_runs, passed_over
+from ckaudit.fleet.find_runs import find_runs, skipped_files_note
 from ckaudit.fleet.source import RunSource
 from ckaudit.policy.acceptance import OPEN, AcceptanceCriteria
 from ckaudit.remote.location import is_uri
@@ -68,7 +68,7 @@ def criteria_like(
     if not all_siblings:
         raise UsageError("--like names no run but the one that is judged", hint="name healthy runs: --like 'good/*'")
     siblings = _newest(all_siblings)
-    notes = [*found_runs.notes, *passed_over(found_runs.passed)] if found_runs else []
+    notes = [*found_runs.notes, *skipped_files_note(found_runs.passed)] if found_runs else []
     count = len(all_siblings) + (len(found_runs.paths) if found_runs else 0) - len(named)
     if len(siblings) < count:
         notes.append(f"of {count:,} siblings the newest {MAX_SIBLINGS} are looked at")

@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import AttentionDirection, Manifest
-from ckaudit.contract.schema.tensor_names import DECODER, ENCODER, NUMBER, direction_by_name, words_of
+from ckaudit.contract.schema.tensor_names import DECODER, ENCODER, NUMBER, direction_by_name, name_parts
 from ckaudit.run.series import Mask, Series
 
 
@@ -42,7 +42,7 @@ def directions_of(layers: Iterable[str], facts: Manifest | None) -> dict[str, At
 def is_encoder_decoder(facts: Manifest | None) -> bool:
     """Tell whether a model has an encoder and a decoder, so that its whole output may follow from its input."""
     names = () if facts is None or facts.tensors is UNSET else facts.tensors
-    words = {word for name in names for word in words_of(name)}
+    words = {word for name in names for word in name_parts(name)}
     return all(any(side.search(word) for word in words) for side in (ENCODER, DECODER))
 
 
@@ -79,7 +79,7 @@ def causal_heads(heads: Series, facts: Manifest | None) -> frozenset[str]:
 def decoder_heads(heads: Series, facts: Manifest | None) -> frozenset[str]:
     """Return the heads of layers that are named as a decoder's and are causal or of unknown direction."""
     ways = directions_of(dict.fromkeys(map(layer_of, heads.labels)), facts)
-    decoding = {layer for layer, way in ways.items() if way in (None, "causal") and any(map(DECODER.search, words_of(layer)))}
+    decoding = {layer for layer, way in ways.items() if way in (None, "causal") and any(map(DECODER.search, name_parts(layer)))}
     return frozenset(head for head in heads.labels if layer_of(head) in decoding)
 
 

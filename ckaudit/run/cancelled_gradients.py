@@ -164,15 +164,15 @@ def never_applied(norm: Series) -> Mask:
     gradient follows later, the update was skipped, as a loss scaler does. At the end of the log, where no finite gradient can
     follow, up to as many in a row count as skipped as were skipped in a row before.
     """
-    return _left_behind(norm.nonfinite, norm.finite & (norm.values > 0))
+    return _followed_by_finite(norm.nonfinite, norm.finite & (norm.values > 0))
 
 
 def never_applied_counts(count: Series) -> Mask:
     """Do the same as `never_applied` for counts of non-finite gradient elements, shape (T, P)."""
-    return _left_behind(count.nonfinite | (count.finite & (count.values > 0)), count.finite & (count.values == 0))
+    return _followed_by_finite(count.nonfinite | (count.finite & (count.values > 0)), count.finite & (count.values == 0))
 
 
-def _left_behind(bad: Mask, good: Mask) -> Mask:
+def _followed_by_finite(bad: Mask, good: Mask) -> Mask:
     behind = np.zeros(bad.shape, bool)
     for column in np.flatnonzero(bad.any(axis=0) & good.any(axis=0)):
         last = int(np.flatnonzero(good[:, column])[-1])

@@ -139,11 +139,11 @@ def test_a_folder_that_is_not_there_yet_is_waited_for(tmp_path):
     assert watch.check() == []
 
 
-@pytest.mark.parametrize(("asked", "said"), [({"every": 0}, "every 0 steps"), ({"raise_on": "sev7"}, "no severity 'sev7'")])
-def test_what_makes_no_sense_is_refused(tmp_path, asked, said):
-    with pytest.raises(UsageError, match=said):
+@pytest.mark.parametrize(("asked", "message"), [({"every": 0}, "every 0 steps"), ({"raise_on": "sev7"}, "no severity 'sev7'")])
+def test_what_makes_no_sense_is_refused(tmp_path, asked, message):
+    with pytest.raises(UsageError, match=message):
         ckaudit.Watch(tmp_path, **asked)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         ckaudit.LogHandler(tmp_path, **asked)
     assert not list(tmp_path.iterdir())
 

@@ -11,15 +11,15 @@ import pytest
 
 import ckaudit
 from ckaudit.errors import UnreadableError, UsageError
-from tests import called
+from tests import in_process
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 ILL, HEALTHY = RUNS / "lr_too_high", RUNS / "healthy"
 
 
-def said(*arguments: str) -> str:
+def printed(*arguments: str) -> str:
     """Return what the command line prints."""
-    return str(called.ckaudit(*arguments, cwd=Path.cwd()).stdout)
+    return str(in_process.ckaudit(*arguments, cwd=Path.cwd()).stdout)
 
 
 def written(folder: Path, losses: list[float], name: str = "log.csv") -> Path:
@@ -32,7 +32,7 @@ def written(folder: Path, losses: list[float], name: str = "log.csv") -> Path:
 @pytest.mark.parametrize("kind", [str, Path])
 def test_an_audit_is_what_the_command_says(kind: type) -> None:
     audit = ckaudit.triage(kind(ILL))
-    document = json.loads(said("triage", str(ILL), "--no-config", "--format", "json"))
+    document = json.loads(printed("triage", str(ILL), "--no-config", "--format", "json"))
     assert audit.to_dict() == document
     assert audit.severity == document["severity"] == audit.findings[0].severity
     assert audit.verdict == document["verdict"]
@@ -140,7 +140,7 @@ def test_one_finding_is_counted_as_one(tmp_path: Path) -> None:
 
 def test_metrics_are_those_of_the_command() -> None:
     metrics = ckaudit.metrics(HEALTHY, "grad_*", "train_loss_raw")
-    document = json.loads(said("metrics", str(HEALTHY), "grad_*", "train_loss_raw", "--format", "json"))
+    document = json.loads(printed("metrics", str(HEALTHY), "grad_*", "train_loss_raw", "--format", "json"))
     assert list(metrics) == [metric["name"] for metric in document["metrics"]]
     table = metrics.to_arrow()
     rows = [row["value"] for row in table.to_pylist() if row["metric"] == "train_loss_raw"]
@@ -152,7 +152,7 @@ def test_metrics_are_those_of_the_command() -> None:
 
 def test_runs_are_held_against_each_other() -> None:
     difference = ckaudit.diff(HEALTHY, ILL)
-    document = json.loads(said("diff", str(HEALTHY), str(ILL), "--format", "json"))
+    document = json.loads(printed("diff", str(HEALTHY), str(ILL), "--format", "json"))
     assert difference.to_dict() == document
     assert (difference.word, difference.outcome) == (document["word"], None) == ("worse", None)
     assert "WORSE" in difference._repr_html_()
@@ -162,7 +162,9 @@ def test_runs_are_held_against_each_other() -> None:
 @pytest.mark.parametrize(("canary", "outcome"), [(HEALTHY, "passed"), (ILL, "failed")])
 def test_a_run_is_held_against_good_ones(canary: Path, outcome: str) -> None:
     gated = ckaudit.gate(canary, HEALTHY)
-    assert gated.to_dict() == json.loads(said("gate", str(canary), "--against", str(HEALTHY), "--no-config", "--format", "json"))
+    assert gated.to_dict() == json.loads(
+        printed("gate", str(canary), "--against", str(HEALTHY), "--no-config", "--format", "json")
+    )
     assert gated.outcome == outcome
     assert f": {outcome}: " in repr(gated)
     assert outcome.upper() in gated._repr_html_()

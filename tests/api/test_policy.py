@@ -9,7 +9,7 @@ import pytest
 
 import ckaudit
 from ckaudit.errors import UsageError
-from tests import called
+from tests import in_process
 
 RUNS = Path(__file__).parents[2] / "fixtures" / "runs"
 ILL, HEALTHY = RUNS / "lr_too_high", RUNS / "healthy"
@@ -43,16 +43,16 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def said(*arguments: str) -> dict[str, object]:
+def printed_json(*arguments: str) -> dict[str, object]:
     """Return what the command line says here, as JSON."""
-    done = called.ckaudit(*arguments, "--format", "json", cwd=Path.cwd())
+    done = in_process.ckaudit(*arguments, "--format", "json", cwd=Path.cwd())
     return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("run", [str(ILL), "log.csv"])
 def test_triage_follows_the_policy_of_the_folder(team: Path, run: str) -> None:
     audit = ckaudit.triage(run)
-    assert audit.to_dict() == said("triage", run)
+    assert audit.to_dict() == printed_json("triage", run)
     assert audit.report.policy is not None
     assert audit.report.policy.file == "../ckaudit.toml"
     free = ckaudit.triage(run, policy=False, columns={"loss": "my nll"} if run == "log.csv" else None)
@@ -62,19 +62,19 @@ def test_triage_follows_the_policy_of_the_folder(team: Path, run: str) -> None:
 
 
 def test_metrics_diff_gate_and_validate_follow_it_too(team: Path) -> None:
-    assert ckaudit.metrics("log.csv", "train_loss_raw").to_dict() == said("metrics", "log.csv", "train_loss_raw")
-    assert ckaudit.diff("log2.csv", "log.csv").to_dict() == said("diff", "log2.csv", "log.csv")
+    assert ckaudit.metrics("log.csv", "train_loss_raw").to_dict() == printed_json("metrics", "log.csv", "train_loss_raw")
+    assert ckaudit.diff("log2.csv", "log.csv").to_dict() == printed_json("diff", "log2.csv", "log.csv")
     gated = ckaudit.gate(ILL, HEALTHY)
-    assert gated.to_dict() == said("gate", str(ILL), "--against", str(HEALTHY))
+    assert gated.to_dict() == printed_json("gate", str(ILL), "--against", str(HEALTHY))
     assert (gated.outcome, ckaudit.gate(ILL, HEALTHY, policy=False).outcome) == ("passed", "failed")
-    assert ckaudit.validate(ILL).to_dict() == said("validate", str(ILL))
+    assert ckaudit.validate(ILL).to_dict() == printed_json("validate", str(ILL))
 
 
 def test_a_policy_can_be_named(team: Path) -> None:
     other = team / "strict.toml"
     other.write_text('fail_on = "note"\n')
-    assert ckaudit.triage(ILL, policy=other).to_dict() == said("triage", str(ILL), "--config", str(other))
-    assert ckaudit.triage(ILL, policy=False).to_dict() == said("triage", str(ILL), "--no-config")
+    assert ckaudit.triage(ILL, policy=other).to_dict() == printed_json("triage", str(ILL), "--config", str(other))
+    assert ckaudit.triage(ILL, policy=False).to_dict() == printed_json("triage", str(ILL), "--no-config")
     with pytest.raises(UsageError, match=r"policy: there is no file nowhere\.toml"):
         ckaudit.triage(ILL, policy="nowhere.toml")
 

@@ -47,7 +47,7 @@ def train(folder, lines):
     options |= {"spectral_norms": ("*.q.weight", "*.k.weight")} if "spectral_norms=" in made else {}
     recorder = Recorder(model, folder / "run", optimizer=optimizer, scaler=accelerator.scaler, **options)
     follow(BEFORE, batch=batch(0))
-    said = [code.removeprefix("recorder.step(..., ").removesuffix(")") for where, code in lines if where.startswith(STEP)]
+    keywords = [code.removeprefix("recorder.step(..., ").removesuffix(")") for where, code in lines if where.startswith(STEP)]
     total = 0
     for step in range(80):
         inputs, targets = batch(step)
@@ -64,7 +64,7 @@ def train(folder, lines):
             optimizer.zero_grad()
             if accelerator.sync_gradients:
                 follow(ANY)
-                recorder.step(loss, batch=(inputs, targets), **eval(f"dict({', '.join(said)})", {"total": total}))
+                recorder.step(loss, batch=(inputs, targets), **eval(f"dict({', '.join(keywords)})", {"total": total}))
         if step % 20 == 19:
             follow(EVALUATED)
     recorder.close()

@@ -282,9 +282,15 @@ def test_a_real_run_whose_scores_rise_has_nothing_to_explain():
 def test_a_real_run_passes_three_gates_and_says_what_it_lacks():
     found = benchmark_drop(EXPERTS, since=300)
     assert found.answer == "SR-4"
-    said = {each.metric: each.said for gate in found.gates for each in gate.evidence}
-    assert said["eval_artifact_hash"] == said["token_kl_drift"] == said["max_attn_logit"] == said["moe_drop_rate"] == "steady"
-    assert said["source_mix_share"] == said["train_val_overlap"] == "too_few"  # measured once, at the end
+    outcomes = {each.metric: each.said for gate in found.gates for each in gate.evidence}
+    assert (
+        outcomes["eval_artifact_hash"]
+        == outcomes["token_kl_drift"]
+        == outcomes["max_attn_logit"]
+        == outcomes["moe_drop_rate"]
+        == "steady"
+    )
+    assert outcomes["source_mix_share"] == outcomes["train_val_overlap"] == "too_few"  # measured once, at the end
     assert not any(row.not_applicable for row in found.guide)
 
 

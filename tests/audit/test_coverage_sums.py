@@ -19,7 +19,7 @@ from ckaudit.reports.view import PLAIN
 from ckaudit.run.read import read_run
 from ckaudit.run.run import Run
 from tests.audit.judged import coverage, triage
-from tests.audit.test_promises import logged, words_of
+from tests.audit.test_promises import logged, screen_of
 from tests.audit.trained import trained
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -42,7 +42,7 @@ def test_no_check_is_left_of_which_a_line_brings_its_numbers(log):
     first = {each.name for each in found.waiting if each.place == 1}
     asked = {"skipped_updates", "repeated_batch", "token_drift", "initial_loss_off", "dropout_rate_high", "schedule_off_plan"}
     assert asked & {each.name for each in found.waiting} <= first
-    assert "Not judged, and no line above" not in words_of(found)
+    assert "Not judged, and no line above" not in screen_of(found)
 
 
 @pytest.mark.parametrize("name", ["healthy", "nan_batch", "lr_too_high", "overfit_tiny", "float16_overflow"])
@@ -50,14 +50,14 @@ def test_recording_again_tells_how_much_is_dropped(name):
     found = coverage(RUNS / name)
     (again,) = [each for each in found.remedies if not each.lines]
     assert "dropout_rate_high" in again.waiting
-    assert "dropout_rate_high" in words_of(found, verbose=True).partition("Nothing to write: record again")[0]
-    assert "Not judged, and no line above" not in words_of(found)
+    assert "dropout_rate_high" in screen_of(found, verbose=True).partition("Nothing to write: record again")[0]
+    assert "Not judged, and no line above" not in screen_of(found)
 
 
 def test_what_no_line_brings_is_told_in_the_words_of_the_check():
     found = coverage_of(logged(["train_loss_raw", "learning_rate"], source="ckaudit writer 0.1.0"))
-    assert "dropout_rate_high: run.json does not say how much the modules of the model drop" in words_of(found)
-    assert "needs run.json does not" not in words_of(found)
+    assert "dropout_rate_high: run.json does not say how much the modules of the model drop" in screen_of(found)
+    assert "needs run.json does not" not in screen_of(found)
 
 
 def test_one_or_the_other_two_are_two_needs():
@@ -82,7 +82,7 @@ def test_tokens_that_no_batch_tells_are_a_line_to_write(tmp_path):
     (tokens,) = [each for each in found.remedies if "tokens_seen=" in each.code]
     assert {"tokens_per_sec", "mfu", "tokens_seen"} <= {*tokens.names}
     assert "tokens_per_sec" in {row.name for row in found.missing("must")}
-    assert "tokens_per_sec" not in words_of(found).partition("Not asked for")[2]
+    assert "tokens_per_sec" not in screen_of(found).partition("Not asked for")[2]
     assert "throughput_drop" in tokens.waiting
     assert tokens.code == "recorder.step(..., tokens_seen=total)"
     run = trained(head + loop + end.format(", tokens_seen=seen[0]"), tmp_path / "told", steps=60)
@@ -104,7 +104,7 @@ def test_the_losses_of_a_table_are_a_column_too():
     besides = found.remedies[0].besides
     assert "well: train_loss_raw, grad_global_norm" in besides
     assert "--map microbench_score/hellaswag=COLUMN" in besides
-    assert "--map microbench_score/hellaswag=COLUMN" in words_of(found).partition("What to record next")[0]
+    assert "--map microbench_score/hellaswag=COLUMN" in screen_of(found).partition("What to record next")[0]
     columns = {"microbench_score/hellaswag": "eval/downstream/hellaswag_len_norm"}
     assert "benchmark_regression" not in {
         each.name for each in coverage(PETEISH, import_options=ImportOptions(columns=columns)).waiting

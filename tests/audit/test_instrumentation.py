@@ -50,7 +50,7 @@ def program_of(found):
     return lines
 
 
-def words_of(found, **view):
+def screen_of(found, **view):
     return " ".join(render(found, "terminal", PLAIN._replace(width=100, **view)).split())
 
 
@@ -181,7 +181,7 @@ def test_too_few_points_are_mended_by_no_line():
     assert row(found, "loss_excess").unusable == "too few points of train_loss_raw (15 of 51)"
     assert not lines_of(found, "loss_excess")
     assert "loss_excess" not in {name for each in found.waiting for name in each.needs}
-    assert "loss_excess: too few points of train_loss_raw (15 of 51)" in words_of(found)
+    assert "loss_excess: too few points of train_loss_raw (15 of 51)" in screen_of(found)
     assert row(coverage_of(run_of({"train_loss_raw": np.linspace(2, 1, 51)})), "loss_excess").recorded
     assert not row(coverage_of(run_of({"train_loss_raw": np.linspace(2, 1, 50)})), "loss_excess").recorded
 
@@ -211,18 +211,18 @@ def test_triage_and_coverage_wait_for_the_same(source):
     assert [(each.code, each.needs) for each in found.waiting] == [
         (check.code, tuple(name for each in needs_of(check) for name in each)) for check in skipped
     ]
-    first = words_of(found).partition("What to record next")[0]
+    first = screen_of(found).partition("What to record next")[0]
     assert (f"{len(skipped)} of {found.checks} checks cannot judge" in first) == bool(skipped)
     for things, _ in most_missed(checks):
-        assert all(name in words_of(found) for name in things.split(" or "))
+        assert all(name in screen_of(found) for name in things.split(" or "))
 
 
 def test_a_rule_that_one_line_would_feed_is_told_by_its_number():
     found = coverage(WHISPER)
     freed = [each.name for each in found.waiting if each.place == 1]
     assert len(freed) > 6
-    assert f"1. Lets {len(freed)} checks judge: {', '.join(freed[:6])} and {len(freed) - 6} more" in words_of(found)
-    assert f"number 1 below lets {len(freed)} of them." in words_of(found)
+    assert f"1. Lets {len(freed)} checks judge: {', '.join(freed[:6])} and {len(freed) - 6} more" in screen_of(found)
+    assert f"number 1 below lets {len(freed)} of them." in screen_of(found)
 
 
 def test_a_check_with_too_few_points_is_told_and_not_waited_for():
@@ -230,7 +230,7 @@ def test_a_check_with_too_few_points_is_told_and_not_waited_for():
     young = [(each.name, each.detail) for each in found.young]
     assert ("overfitting", "2 evaluations; 3 are needed") in young
     assert ("slice_regression", "at most 2 evaluations; 5 are needed") in young
-    told = words_of(found)
+    told = screen_of(found)
     assert "2 evaluations; 3 are needed" in told
     assert "at most 2 evaluations; 5 are needed" in told
 
@@ -238,7 +238,7 @@ def test_a_check_with_too_few_points_is_told_and_not_waited_for():
 def test_who_does_not_clip_is_not_told_to():
     found = coverage(RESNET)
     assert "grad_clip_rate" not in {name for each in found.remedies for name in each.names}
-    assert "nothing says that the training clips its gradients" in words_of(found)
+    assert "nothing says that the training clips its gradients" in screen_of(found)
     clipping = coverage_of(run_of({"train_loss_raw": [1.0]}, source="CSV", clip_norm=1.0))
     assert lines_of(clipping, "grad_clip_rate") == ["recorder.clip_grad_norm_(1.0)"]
 
@@ -252,7 +252,7 @@ def test_what_rules_would_read_besides_is_no_need():
     complete = replace(coverage(FIXTURES / "runs" / "experts_two_ranks"), young=(), waiting=())
     first, *others = complete.remedies
     telling = replace(first, readers=("LOSS001 loss_spike", "bad_batch"))
-    text = words_of(replace(complete, remedies=(telling, *others)))
+    text = screen_of(replace(complete, remedies=(telling, *others)))
     assert "Every check has the numbers that it needs; number 1 below adds evidence for loss_spike, bad_batch." in text
     assert "1. Adds evidence for loss_spike, bad_batch" in text
 
@@ -281,7 +281,7 @@ def test_what_another_line_brings_is_not_asked_of_this_one():
 
 
 def test_the_columns_that_a_sample_needs_are_named():
-    text = words_of(coverage(HEALTHY))
+    text = screen_of(coverage(HEALTHY))
     assert "source_mix_share from a column source" in text
     assert "pad_fraction from a column attention_mask" in text
     assert "filter_reject_rate from a column reject or filter" in text

@@ -39,7 +39,7 @@ def logged(names, *, last=40, **facts):
     return Run("sample", manifest=Manifest(schema_version="ck.run.v1", **facts), scalars=scalars)
 
 
-def words_of(found, **view):
+def screen_of(found, **view):
     return " ".join(render(found, "terminal", PLAIN._replace(width=100, **view)).split())
 
 
@@ -90,16 +90,16 @@ def test_arguments_left_out_are_one_line_and_it_keeps_its_promise(tmp_path):
 
 def test_a_run_without_text_is_not_asked_for_its_vocabulary():
     found = coverage(RESNET)
-    assert "vocabulary" not in words_of(found)
+    assert "vocabulary" not in screen_of(found)
     skipped = {check.name: check.reason for check in triage(RESNET).checks}
     assert (skipped["initial_loss_off"], skipped["loss_not_falling"]) == ("not_applicable", None)  # one is judged by its curve
-    assert "--map tokens_seen=COLUMN" in words_of(found)
+    assert "--map tokens_seen=COLUMN" in screen_of(found)
 
 
 def test_what_is_scored_by_bleu_is_text():
     found = coverage(FIXTURES / "real" / "algoperf" / "wmt_caspr_spiky" / "measurements.csv")
     assert "vocabulary=..." in found.remedies[0].code
-    assert "reads text" not in words_of(found)
+    assert "reads text" not in screen_of(found)
 
 
 def test_a_command_lets_judge_all_that_it_promises(tmp_path, monkeypatch, capfd):
@@ -126,7 +126,7 @@ def test_a_command_lets_judge_all_that_it_promises(tmp_path, monkeypatch, capfd)
 
 
 @pytest.mark.parametrize(
-    ("action", "rule", "threshold", "more", "said"),
+    ("action", "rule", "threshold", "more", "clause"),
     [
         ("data", "source_drift", "history", 1, "from the 6th sample on"),
         ("toxicity", "toxicity_rising", "min_points", 1, "from the 4th saved model on"),
@@ -134,10 +134,10 @@ def test_a_command_lets_judge_all_that_it_promises(tmp_path, monkeypatch, capfd)
         ("probes", "probes_forgotten", "min_points", 0, "from the 3rd saved model on"),
     ],
 )
-def test_how_many_points_a_command_must_bring_is_said(action, rule, threshold, more, said):
+def test_how_many_points_a_command_must_bring_is_said(action, rule, threshold, more, clause):
     (least,) = [each.thresholds[threshold] for each in rules().values() if each.name == rule]
-    assert int(re.search(r"\d+", said)[0]) == least + more
-    assert said in actions()[action].where
+    assert int(re.search(r"\d+", clause)[0]) == least + more
+    assert clause in actions()[action].where
     assert "--step {step}" in actions()[action].call
 
 
@@ -154,9 +154,9 @@ def test_how_many_points_a_command_must_bring_is_said(action, rule, threshold, m
 def test_a_check_is_promised_once_and_by_the_number_that_json_says(run):
     document = json.loads(render(coverage_of(run), "json", PLAIN))
     promised = [(name, place) for place, each in enumerate(document["remedies"], 1) for name in each["waiting"]]
-    said = {each["name"]: each["place"] for each in document["waiting"] if each["place"] is not None}
-    assert dict(promised) == said
-    assert len(promised) == len(said)
+    waiting = {each["name"]: each["place"] for each in document["waiting"] if each["place"] is not None}
+    assert dict(promised) == waiting
+    assert len(promised) == len(waiting)
     counts = [len(each["waiting"]) for each in document["remedies"]]
     assert counts == sorted(counts, reverse=True)
     assert all(each["places"] == [each["place"]] for each in document["waiting"] if each["place"])
@@ -169,7 +169,7 @@ def test_what_takes_two_lines_says_which():
     codes = [found.remedies[place - 1].code for place in initial.places]
     assert initial.place is None
     assert [any(word in code for code in codes) for word in ("vocabulary=", "recorder.step(loss)")] == [True, True]
-    assert f"initial_loss_off: numbers {' and '.join(map(str, initial.places))}" in words_of(found)
+    assert f"initial_loss_off: numbers {' and '.join(map(str, initial.places))}" in screen_of(found)
 
 
 @pytest.mark.parametrize("kind", ["terminal", "markdown"])
@@ -189,7 +189,7 @@ def test_inside_an_item_the_most_needed_comes_first(verbose):
 
 
 def test_columns_of_a_table_are_named():
-    text = words_of(coverage(PYTHIA))
+    text = screen_of(coverage(PYTHIA))
     assert "Columns of the table by these names" in text
     assert "learning_rate, val_loss, tokens_seen, slice_val_loss/NAME, error_event_rate/oom." in text
     partly = coverage_of(logged(["train_loss_raw", "val_loss"], source="CSV"))
@@ -208,7 +208,7 @@ def test_record_again_is_said_of_older_recorders_only(tmp_path):
     found = coverage(trained("from ckaudit import Recorder\n" + lines, tmp_path, model=model))
     assert not [each for each in found.remedies if not each.lines]
     assert "the Recorder found no blocks" in next(row for row in found.rows if row.name == "residual_rms").not_applicable
-    assert "residual_rms" in words_of(found).partition("Not asked for")[2]
+    assert "residual_rms" in screen_of(found).partition("Not asked for")[2]
 
 
 def test_a_trainers_gpt2_is_measured_or_says_why_not(tmp_path):
@@ -246,7 +246,7 @@ def test_uniform_heads_are_young_up_to_the_step_that_is_named():
 def test_one_check_is_it_and_not_them():
     found = coverage(FIXTURES / "runs" / "experts_two_ranks")
     assert len(found.waiting) == 1
-    assert re.search(r"1 of \d+ checks cannot judge this run, for want of numbers; number 1 below lets it\.", words_of(found))
+    assert re.search(r"1 of \d+ checks cannot judge this run, for want of numbers; number 1 below lets it\.", screen_of(found))
 
 
 def test_the_page_on_recording_says_what_to_tell_the_recorder():

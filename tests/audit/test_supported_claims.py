@@ -100,5 +100,5 @@ IN_SINGLE: dict[str, dict[str, Any]] = {
 def test_a_run_in_single_precision_is_never_told_of_half_precision(name: str) -> None:
     types = {"weights.*.dtype": table(FLOAT32), "activations.*.dtype": table(FLOAT32)}
     report = judged({"train_loss_raw": {"value": 4.0, "noise": 0.01}, "loss_scale": {"value": 1.0}}, IN_SINGLE[name] | types)
-    said = told(report) + " ".join(f"{each.message} {each.help or ''}" for each in report.findings)
-    assert not re.search(r"half precision|bfloat16|float16|loss scale", said)
+    text = told(report) + " ".join(f"{each.message} {each.help or ''}" for each in report.findings)
+    assert not re.search(r"half precision|bfloat16|float16|loss scale", text)

@@ -101,9 +101,9 @@ def test_faults_and_checkpoints_are_said(folder, tmp_path, capfd):
         log.write("{broken}\n")
     (folder / "analysis_checkpoint_step_00000002.json").write_text('{"schema_version": "ck.analysis.v1", "step": 2}')
     assert run(["export", str(folder), "-o", str(tmp_path / "x.csv")]) == 0
-    said = capfd.readouterr().err
-    assert "1 faults in its files" in said
-    assert "of 1 checkpoints only the scalars" in said
+    err = capfd.readouterr().err
+    assert "1 faults in its files" in err
+    assert "of 1 checkpoints only the scalars" in err
 
 
 @pytest.mark.parametrize("to", ["csv", "wandb-csv"])

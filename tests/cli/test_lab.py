@@ -74,7 +74,7 @@ def _beginning(folder, run, *, until=400):
     return folder
 
 
-def said(capfd, *arguments):
+def run_lab(capfd, *arguments):
     code = run(["lab", *arguments])
     return code, *capfd.readouterr()
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_meant_is_told(here, capfd, arguments, told):
     (here / "empty").mkdir()
     (here / "old").mkdir()
     (here / "old" / "lr_too_low.10.tar.zst").touch()
-    code, out, err = said(capfd, *arguments)
+    code, out, err = run_lab(capfd, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert all(part in err for part in told)
@@ -138,7 +138,7 @@ def test_a_place_that_cannot_be_written_is_told_before_training(here, capfd, mon
 
     monkeypatch.setattr("ckaudit.lab.training.train", train)
     (here / "a_file").touch()
-    code, out, err = said(capfd, *arguments, option, inside)
+    code, out, err = run_lab(capfd, *arguments, option, inside)
     assert (code, out) == (2, "")
     assert re.search(f"error: cannot (write|look) into {inside}: ", err)
     assert f"hint: name another folder: {option} DIR" in err
@@ -153,7 +153,7 @@ def test_a_run_of_which_nothing_was_written_is_no_success(here, capfd, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(recorder, "start", full)
-    code, out, err = said(capfd, "run", "healthy", "--stop", "2", "--out", "x")
+    code, out, err = run_lab(capfd, "run", "healthy", "--stop", "2", "--out", "x")
     assert (code, out) == (2, "")
     assert "error: the training ran, but could not be recorded in x\n" in err
     assert "next:" not in err
@@ -161,23 +161,23 @@ def test_a_run_of_which_nothing_was_written_is_no_success(here, capfd, monkeypat
 
 def test_without_torch_a_training_says_what_to_install(here, capfd, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    code, _, err = said(capfd, "run", "healthy")
+    code, _, err = run_lab(capfd, "run", "healthy")
     assert code == 2
     assert f"hint: {install_command('torch')}" in err
-    assert said(capfd, "record", "--cache", "x")[0] == 2
+    assert run_lab(capfd, "record", "--cache", "x")[0] == 2
 
 
 @pytest.mark.torch
 def test_a_run_is_recorded_and_holds_nothing_of_its_label(here, capfd):
     pytest.importorskip("torch")
-    code, out, err = said(capfd, "run", "lr_too_high", "--stop", "2", "--out", "x")
+    code, out, err = run_lab(capfd, "run", "lr_too_high", "--stop", "2", "--out", "x")
     assert (code, out, err) == (0, "", "recorded x\nnext: ckaudit triage x\n")
     files = {file.name: read_bytes(file, file.name) for file in (here / "x").iterdir() if ".json" in file.name}
     assert {"run.json", "scalars.jsonl", "analysis_checkpoint_step_00000002.json.zst"} <= files.keys()
     manifest = json.loads(files["run.json"])
     assert not {"name", "config"} & manifest.keys()
     assert not [word for word in (b"lr_too", b"too high", b"fault", b"lrtoohigh") if word in b"".join(files.values()).lower()]
-    code, _, err = said(capfd, "run", "healthy", "--stop", "2", "--out", "x")
+    code, _, err = run_lab(capfd, "run", "healthy", "--stop", "2", "--out", "x")
     assert (code, "--force replaces it" in err) == (2, True)
 
 
@@ -204,7 +204,7 @@ def trained(monkeypatch):
 
 def test_record_trains_what_is_missing_and_lists_what_failed(here, cache, capfd, trained):
     pytest.importorskip("torch")
-    code, out, err = said(capfd, "record", "--cache", cache, "--only", "lr_too_high", "--jobs", "1")
+    code, out, err = run_lab(capfd, "record", "--cache", cache, "--only", "lr_too_high", "--jobs", "1")
     assert trained == [(Path(cache), 1, ["lr_too_high.1", "lr_too_high.2"])]
     assert (code, out) == (1, "")
     assert err.splitlines() == [
@@ -218,26 +218,26 @@ def test_record_trains_what_is_missing_and_lists_what_failed(here, cache, capfd,
 
 def test_record_fresh_trains_everything_and_nothing_is_done_twice(here, cache, capfd, trained):
     pytest.importorskip("torch")
-    assert said(capfd, "record", "--cache", cache, "--only", "lr_too_high", "--split", "test", "--fresh")[0] == 0
+    assert run_lab(capfd, "record", "--cache", cache, "--only", "lr_too_high", "--split", "test", "--fresh")[0] == 0
     assert trained == [(Path(cache), 2, ["lr_too_high.10", "lr_too_high.11"])]
     trained.clear()
     keep(Path(cache), recipe("healthy_mlp", 1), RUNS / "nan_batch")
     keep(Path(cache), recipe("healthy_mlp", 2), RUNS / "nan_batch")
     keep(Path(cache), recipe("healthy_mlp", 0), RUNS / "nan_batch")
-    code, _, err = said(capfd, "record", "--cache", cache, "--only", "healthy_mlp")
+    code, _, err = run_lab(capfd, "record", "--cache", cache, "--only", "healthy_mlp")
     assert (code, err, trained) == (0, f"0 of 3 trainings to record in {cache}\n", [])
 
 
 def test_score_fresh_trains_first(here, cache, capfd, trained):
     pytest.importorskip("torch")
-    code, _, err = said(capfd, "score", "--cache", cache, "--only", "lr_too_high", "--fresh", "--jobs", "1")
+    code, _, err = run_lab(capfd, "score", "--cache", cache, "--only", "lr_too_high", "--fresh", "--jobs", "1")
     assert trained == [(Path(cache), 1, ["lr_too_high.0", "lr_too_high.1", "lr_too_high.2"])]
     assert (code, "1 failed" in err) == (0, True)
 
 
 def test_score_prints_tables_and_what_is_missing(here, cache, capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, err = said(capfd, "score", "--cache", cache, "--only", "*h*")
+    code, out, err = run_lab(capfd, "score", "--cache", cache, "--only", "*h*")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 80
     lines = [line.split() for line in out.splitlines()]
@@ -261,7 +261,7 @@ def healthy_only(tmp_path_factory):
 
 @pytest.mark.parametrize("options", [[], ["-v"], ["-f", "markdown"]])
 def test_without_a_fault_the_score_says_so_and_names_the_healthy_runs_that_were_flagged(here, healthy_only, capfd, options):
-    code, out, _ = said(capfd, "score", "--cache", healthy_only, *options)
+    code, out, _ = run_lab(capfd, "score", "--cache", healthy_only, *options)
     assert code == 0
     assert "o fault is recorded yet" in out
     flagged = next(line for line in out.splitlines() if "constant_lr.0" in line and "exploding_gradient" in line)
@@ -271,18 +271,18 @@ def test_without_a_fault_the_score_says_so_and_names_the_healthy_runs_that_were_
 
 
 def test_a_score_of_healthy_trainings_alone_asks_for_no_fault(here, healthy_only, capfd):
-    assert "no fault is among these" in said(capfd, "score", "--cache", healthy_only, "--only", "healthy")[1]
+    assert "no fault is among these" in run_lab(capfd, "score", "--cache", healthy_only, "--only", "healthy")[1]
 
 
 def test_a_score_of_faults_alone_has_no_shares_of_healthy_runs(here, cache, capfd):
-    lines = said(capfd, "score", "--cache", cache, "--only", "lr_too_high")[1].splitlines()
+    lines = run_lab(capfd, "score", "--cache", cache, "--only", "lr_too_high")[1].splitlines()
     assert [line.split() for line in lines if line.startswith("healthy")] == [["healthy", "runs", "none", "recorded"]]
 
 
 @pytest.mark.parametrize("options", [[], ["-f", "markdown"], ["-f", "markdown", "--bare"]])
 def test_a_recording_of_an_older_program_is_scored_and_named(here, cache, capfd, monkeypatch, options):
     monkeypatch.setattr("ckaudit.lab.cache.__version__", "9.9")
-    out = " ".join(said(capfd, "score", "--cache", cache, "--only", "lr_too_high", *options)[1].replace("\\", "").split())
+    out = " ".join(run_lab(capfd, "score", "--cache", cache, "--only", "lr_too_high", *options)[1].replace("\\", "").split())
     assert "older loop or recorder, scored all the same: lr_too_high.0" in out
     assert "100 %" in out
 
@@ -292,7 +292,7 @@ def test_a_fault_without_consequence_is_in_no_share_but_has_its_line(here, tmp_p
 
     name = next(each.name for each in faults().values() if each.harmless)
     keep(tmp_path / "kept", recipe(name, 0), RUNS / "nan_batch")
-    out = said(capfd, "score", "--cache", "kept", "-v")[1]
+    out = run_lab(capfd, "score", "--cache", "kept", "-v")[1]
     assert "no fault that has a consequence is recorded yet" in out
     assert "harmless faults noted" in out
     assert f"{name}.0" in out.split("without a recording")[0]
@@ -301,7 +301,7 @@ def test_a_fault_without_consequence_is_in_no_share_but_has_its_line(here, tmp_p
 @pytest.mark.parametrize("width", [60, 100])
 def test_a_verbose_score_fits_and_has_a_line_for_each_run_of_a_fault(here, cache, capfd, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    out = said(capfd, "score", "--cache", cache, "--split", "both", "-v")[1]
+    out = run_lab(capfd, "score", "--cache", cache, "--split", "both", "-v")[1]
     assert max(map(len, out.splitlines())) <= width
     rows = [line.split() for line in out.splitlines()]
     assert ["detected", "first", "cause", "truth"] in rows
@@ -312,7 +312,7 @@ def test_a_verbose_score_fits_and_has_a_line_for_each_run_of_a_fault(here, cache
 
 def test_a_score_in_a_pipe_has_a_hundred_columns(here, cache, capfd, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    out = said(capfd, "score", "--cache", cache, "-v")[1]
+    out = run_lab(capfd, "score", "--cache", cache, "-v")[1]
     assert 90 <= max(map(len, out.splitlines())) <= 100
 
 
@@ -322,7 +322,7 @@ def test_processes_at_work_keep_the_order():
 
 
 def test_score_as_json_is_the_same_twice(here, cache, capfd):
-    one, other = (said(capfd, "score", "--cache", cache, "--only", "lr_too_high", "-f", "json")[1] for _ in range(2))
+    one, other = (run_lab(capfd, "score", "--cache", cache, "--only", "lr_too_high", "-f", "json")[1] for _ in range(2))
     assert one == other
     found = json.loads(one)
     assert (found["schema_version"], found["only"], found["bare"]) == ("ck.lab_score.v1", "lr_too_high", False)
@@ -337,7 +337,7 @@ def test_score_as_json_is_the_same_twice(here, cache, capfd):
 
 
 def test_bare_shows_the_auditor_only_the_log(here, cache, capfd):
-    found = json.loads(said(capfd, "score", "--cache", cache, "--only", "lr_too_high", "--bare", "-f", "json")[1])
+    found = json.loads(run_lab(capfd, "score", "--cache", cache, "--only", "lr_too_high", "--bare", "-f", "json")[1])
     assert found["boards"][0]["outcomes"][0]["detected"]
     assert found["bare"]
     assert not found["broken"]
@@ -346,8 +346,8 @@ def test_bare_shows_the_auditor_only_the_log(here, cache, capfd):
 def test_every_look_at_the_test_split_is_written_down(here, cache, capfd):
     (here / "docs").mkdir()
     for _ in range(2):
-        assert said(capfd, "score", "--split", "test", "--cache", cache)[2] == "added a line to docs/benchmark-history.csv\n"
-    said(capfd, "score", "--cache", cache)
+        assert run_lab(capfd, "score", "--split", "test", "--cache", cache)[2] == "added a line to docs/benchmark-history.csv\n"
+    run_lab(capfd, "score", "--cache", cache)
     rows = list(csv.DictReader((here / "docs" / "benchmark-history.csv").read_text().splitlines()))
     assert [(row["runs"], row["detected"], row["first_cause"], row["healthy_sev2"]) for row in rows] == [
         ("1", "1.0000", "1.0000", "")
@@ -355,31 +355,31 @@ def test_every_look_at_the_test_split_is_written_down(here, cache, capfd):
 
 
 def test_the_document_is_written_between_its_marks(here, cache, capfd):
-    assert said(capfd, "score", "--cache", cache, "--write")[0] == 2
+    assert run_lab(capfd, "score", "--cache", cache, "--write")[0] == 2
     (here / "docs").mkdir()
-    said(capfd, "score", "--cache", cache, "--write")
+    run_lab(capfd, "score", "--cache", cache, "--write")
     path = here / "docs" / "benchmark.md"
     path.write_text(path.read_text().replace("# Benchmark", "# Benchmark\n\nBy hand.") + "\nBelow.\n")
     before = path.read_text()
-    said(capfd, "score", "--cache", cache, "--write")
+    run_lab(capfd, "score", "--cache", cache, "--write")
     assert path.read_text() == before
     assert "\nBy hand.\n" in before
     assert before.endswith("\nBelow.\n")
     assert "`ckaudit lab score --split dev --write`" in before
-    code, _, error = said(capfd, "score", "--cache", cache, "--only", "*.0", "--write")
+    code, _, error = run_lab(capfd, "score", "--cache", cache, "--only", "*.0", "--write")
     assert (code, "tables of whole splits" in error) == (2, True)
     assert "| lr_too_high | 1 | 100 % |" in before
     path.write_text("nothing of ours")
-    assert said(capfd, "score", "--cache", cache, "--write")[0] == 2
+    assert run_lab(capfd, "score", "--cache", cache, "--write")[0] == 2
 
 
 def test_the_log_alone_has_a_part_of_its_own_that_the_other_leaves_as_it_is(here, cache, capfd):
     (here / "docs").mkdir()
     path = here / "docs" / "benchmark.md"
-    said(capfd, "score", "--cache", cache, "--write")
+    run_lab(capfd, "score", "--cache", cache, "--write")
     whole = path.read_text()
     for _ in range(2):
-        assert said(capfd, "score", "--cache", cache, "--bare", "--write")[2] == "wrote docs/benchmark.md\n"
+        assert run_lab(capfd, "score", "--cache", cache, "--bare", "--write")[2] == "wrote docs/benchmark.md\n"
     both = path.read_text()
     assert both.startswith(whole.rstrip("\n"))
     part = both.removeprefix(whole.rstrip("\n"))
@@ -389,23 +389,23 @@ def test_the_log_alone_has_a_part_of_its_own_that_the_other_leaves_as_it_is(here
     assert "|  | ckaudit 0.1.0 |" in part
     for measure in ("any alarm", "right kind", "first cause", "healthy runs flagged"):
         assert f"| {measure} | " in part
-    said(capfd, "score", "--cache", cache, "--write")
+    run_lab(capfd, "score", "--cache", cache, "--write")
     assert path.read_text() == both
 
 
 def test_a_split_that_is_written_leaves_the_other_as_it_was(here, cache, capfd):
     (here / "docs").mkdir()
     path = here / "docs" / "benchmark.md"
-    said(capfd, "score", "--cache", cache, "--split", "both", "--write")
+    run_lab(capfd, "score", "--cache", cache, "--split", "both", "--write")
     whole = path.read_text()
     assert "`ckaudit lab score --split dev --write`" in whole
     assert "`ckaudit lab score --split test --write`" in whole
     assert whole.index("## Dev split, ") < whole.index("## Test split, ")
     path.write_text(whole.replace("## Dev split, ", "## Dev split of old, ").replace("## Test split, ", "## To go, "))
-    said(capfd, "score", "--cache", cache, "--split", "test", "--write")
+    run_lab(capfd, "score", "--cache", cache, "--split", "test", "--write")
     assert path.read_text() == whole.replace("## Dev split, ", "## Dev split of old, ")
     path.write_text(path.read_text().replace("<!-- end of ckaudit lab score --split test -->", ""))
-    code, _, err = said(capfd, "score", "--cache", cache, "--split", "test", "--write")
+    code, _, err = run_lab(capfd, "score", "--cache", cache, "--split", "test", "--write")
     assert (code, "does not say where a part ends" in err) == (2, True)
 
 
@@ -422,18 +422,18 @@ def test_the_curriculum_prints_the_page_of_each_experiment(here, capfd, monkeypa
 
     monkeypatch.setattr(curriculum, "studies", studies)
     arguments = ["curriculum", *([name] if name else []), "--out", "x"]
-    code, out, err = said(capfd, *arguments)
+    code, out, err = run_lab(capfd, *arguments)
     ids = [f"EXP-{number}" for number in range(1, 13)] if count == 12 else ["EXP-4"]
     assert (code, out) == (0, "".join(f"# {each}\n" for each in ids))
     assert [line for line in err.splitlines() if line.startswith("wrote")] == [f"wrote x/{each}.md" for each in ids]
-    code, _, err = said(capfd, *arguments)
+    code, _, err = run_lab(capfd, *arguments)
     assert (code, "x is in use" in err) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["list", "run", "record", "score", "curriculum"])
 def test_help_fits_a_screen_and_has_examples_and_exit_codes(capfd, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = said(capfd, command, "--help")
+    code, out, _ = run_lab(capfd, command, "--help")
     assert code == 0
     assert f"Examples:\n    ckaudit lab {command}" in out
     assert "Exit codes:\n    0  " in out
@@ -450,4 +450,4 @@ def test_help_fits_a_screen_and_has_examples_and_exit_codes(capfd, monkeypatch, 
     ],
 )
 def test_help_says_what_is_deleted_told_and_trained(capfd, command, told):
-    assert told in " ".join(said(capfd, command, "--help")[1].split())
+    assert told in " ".join(run_lab(capfd, command, "--help")[1].split())

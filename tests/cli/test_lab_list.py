@@ -7,7 +7,7 @@ import pytest
 from ckaudit.cli.run import run
 
 
-def said(capfd, *arguments):
+def run_lab(capfd, *arguments):
     code = run(["lab", *arguments])
     return code, *capfd.readouterr()
 
@@ -32,7 +32,7 @@ def test_list_fits_a_screen_and_breaks_no_name_of_a_fault(capfd, monkeypatch, wi
     from ckaudit.lab.specs import faults
 
     monkeypatch.setenv("COLUMNS", str(width))
-    code, out, _ = said(capfd, "list")
+    code, out, _ = run_lab(capfd, "list")
     assert code == 0
     assert max(map(len, out.splitlines())) <= width
     assert faults().keys() <= set(out.split())
@@ -40,12 +40,12 @@ def test_list_fits_a_screen_and_breaks_no_name_of_a_fault(capfd, monkeypatch, wi
 
 def test_list_in_a_pipe_has_a_hundred_columns(capfd, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
-    assert 90 <= max(map(len, said(capfd, "list")[1].splitlines())) <= 100
+    assert 90 <= max(map(len, run_lab(capfd, "list")[1].splitlines())) <= 100
 
 
 def test_list_shows_the_truth_and_the_numbers_of_what_a_pattern_names(capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "130")
-    code, out, err = said(capfd, "list", "lr_*low,ROUTER_COLLAPSE,weights_zeroed*")
+    code, out, err = run_lab(capfd, "list", "lr_*low,ROUTER_COLLAPSE,weights_zeroed*")
     assert (code, err) == (0, "")
     rows = [[cell.strip() for cell in line.split("  ") if cell] for line in out.splitlines()]
     assert ["lr_low", "learning_rate_too_low", "The peak learning rate is 0.02 times the healthy one."] in rows
@@ -58,7 +58,7 @@ def test_list_shows_the_truth_and_the_numbers_of_what_a_pattern_names(capfd, mon
 
 def test_list_has_headings_of_its_own_for_healthy_trainings_and_the_ids_of_experiments(capfd, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    lines = said(capfd, "list", "healthy*,exp-4")[1].splitlines()
+    lines = run_lab(capfd, "list", "healthy*,exp-4")[1].splitlines()
     assert lines[0] == "healthy (6 trainings)"
     assert [line.split()[0] for line in lines[2:4]] == ["healthy", "healthy_moe"]
     assert lines[9] == "curriculum (1 experiment)"
@@ -66,7 +66,7 @@ def test_list_has_headings_of_its_own_for_healthy_trainings_and_the_ids_of_exper
 
 
 def test_list_as_markdown_has_a_table_for_each_group(capfd):
-    out = said(capfd, "list", "lr_too_high,constant_lr", "-f", "markdown")[1]
+    out = run_lab(capfd, "list", "lr_too_high,constant_lr", "-f", "markdown")[1]
     heads = [line for line in out.splitlines() if line.startswith("## ")]
     assert heads == ["## optimization (1 fault)", "## healthy, but looks ill (1 control)"]
     assert "| lr_too_high | learning_rate_too_high | The peak learning rate is 100 times the healthy one, and" in out

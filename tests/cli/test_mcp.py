@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from ckaudit.cli.agents import server as serving
-from tests.called import ckaudit
+from tests.in_process import ckaudit
 
 LIBRARIES = ("mcp", "mcp_types", "anyio")  # the second since version 2
 pytestmark = pytest.mark.skipif(not all(map(find_spec, LIBRARIES)), reason="the extra mcp is not installed")
@@ -51,7 +51,7 @@ def served(*folders, cwd=ROOT):
         yield SimpleNamespace(call=call, tools=lambda: portal.call(client.list_tools).tools)
 
 
-def talk(folders, calls, cwd):
+def answers_of(folders, calls, cwd):
     """Return what a server of these folders answers, without client or process: texts, and whether each is an error."""
     answers = []
     with pytest.MonkeyPatch.context() as patch:
@@ -222,7 +222,7 @@ def test_the_runs_below_the_folders_are_listed_newest_first(tmp_path):
         ("triage", {"run": "b"}),
         ("triage", {"run": "a/old"}),
     ]
-    (everything, below, one, log, old) = talk([tmp_path], calls, cwd=tmp_path)
+    (everything, below, one, log, old) = answers_of([tmp_path], calls, cwd=tmp_path)
     names = [line.partition(" (")[0] for line in everything[0].splitlines()]
     assert names == ["b", "a/new", "a/old"] or names == [".", "a/new", "a/old"]
     assert [line.partition(" (")[0] for line in below[0].splitlines()] == ["a/new", "a/old"]
@@ -305,14 +305,14 @@ def test_faults_of_files_are_told_as_the_command_tells_them(odd, odd_server):
     codes = {finding["code"] for finding in report_of("triage", odd / "broken")["findings"]}
     assert {code for code in codes if code in broken} >= {"SYN005", "GRAD003"}
     assert inside == broken
-    said = ckaudit("triage", odd / "torn.csv").stderr
+    warning = ckaudit("triage", odd / "torn.csv").stderr
     assert torn_failed
-    assert torn == said
+    assert torn == warning
     assert empty_failed
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
+    ("tool", "arguments", "message"),
     [
         ("triage", {}, "missing required field `run`"),
         ("triage", {"run": "healthy", "at_step": 5}, "unknown field `at_step`"),
@@ -328,11 +328,11 @@ def test_faults_of_files_are_told_as_the_command_tells_them(odd, odd_server):
         ("train", {}, "there is no tool 'train'"),
     ],
 )
-def test_a_wrong_call_says_what_is_wrong_and_what_there_is(server, tool, arguments, said):
+def test_a_wrong_call_says_what_is_wrong_and_what_there_is(server, tool, arguments, message):
     text, failed = server.call(tool, arguments)
     assert failed
     assert text.startswith("error: ")
-    assert said in text
+    assert message in text
     assert "\nhint: " in text
 
 
@@ -345,7 +345,7 @@ def test_the_policy_of_the_folder_where_it_starts_holds(tmp_path):
     shutil.copytree(RUNS / "overfit_tiny", tmp_path / "runs/a")
     (tmp_path / "ckaudit.toml").write_text('[severities]\nLOSS002 = "note"\n')
     command = json.loads(ckaudit("triage", "runs/a", "--format", "json", cwd=tmp_path).stdout)
-    ((text, _),) = talk(["runs"], [("triage", {"run": "runs/a"})], cwd=tmp_path)
+    ((text, _),) = answers_of(["runs"], [("triage", {"run": "runs/a"})], cwd=tmp_path)
     assert command["severity"] == "note"
     assert text.startswith("NOTE at step 600")
 
@@ -356,7 +356,7 @@ def test_the_columns_that_the_policy_names_are_read_and_others_can_be_named(tmp_
         "step,my nll,my cost\n" + "".join(f"{step},{3 - step / 100},{step % 7}\n" for step in range(1, 90))
     )
     call = ("triage", {"run": "runs/log.csv"})
-    ((refused, failed),) = talk(["runs"], [call], cwd=tmp_path)
+    ((refused, failed),) = answers_of(["runs"], [call], cwd=tmp_path)
     assert failed
     named = re.search(r"hint: columns=(\{.*?\})", refused)
     assert named is not None
@@ -365,7 +365,7 @@ def test_the_columns_that_the_policy_names_are_read_and_others_can_be_named(tmp_
     (tmp_path / "ckaudit.toml").write_text('[import.map]\nloss = "my nll"\n')
     pair = ("diff", {"runs": ["runs/log.csv", "runs/log.csv"]})
     asked = [("triage", {**call[1], "columns": columns}), call, pair]
-    (told, _), (remembered, _), (compared, failed) = talk(["runs"], asked, cwd=tmp_path)
+    (told, _), (remembered, _), (compared, failed) = answers_of(["runs"], asked, cwd=tmp_path)
     assert told.startswith("LIMITED at step 89")
     assert remembered.startswith("LIMITED at step 89")
     assert (compared.startswith("SAME"), failed) == (True, False)
@@ -412,6 +412,6 @@ def test_two_folders_of_one_name_have_a_name_each(tmp_path):
         shutil.copytree(RUNS / "nan_batch", tmp_path / parent / "runs/a")
     (tmp_path / "here").mkdir()
     calls = [("runs", {}), ("triage", {"run": "runs/a"}), ("triage", {"run": "runs-2/a"})]
-    answers = talk([tmp_path / "x/runs", tmp_path / "y/runs"], calls, cwd=tmp_path / "here")
+    answers = answers_of([tmp_path / "x/runs", tmp_path / "y/runs"], calls, cwd=tmp_path / "here")
     assert sorted(line.partition(" (")[0] for line in answers[0][0].splitlines()) == ["runs-2/a", "runs/a"]
     assert all(not failed for _, failed in answers)

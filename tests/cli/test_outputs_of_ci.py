@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from tests.called import ckaudit
+from tests.in_process import ckaudit
 from tests.junit_schema import junit_schema
 
 ROOT = Path(__file__).parents[2]

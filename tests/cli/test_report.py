@@ -168,9 +168,9 @@ def test_the_first_page_alone_needs_no_extra(format_, tmp_path, monkeypatch):
 def test_a_png_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "resvg_py", None)
     assert run(["report", str(RUNS / "healthy"), "--format", "png", "-o", str(tmp_path / "a.png")]) == 2
-    said = capsys.readouterr().err
-    assert "a PNG is drawn by resvg, which is not installed" in said
-    assert "--format svg needs nothing" in said
+    err = capsys.readouterr().err
+    assert "a PNG is drawn by resvg, which is not installed" in err
+    assert "--format svg needs nothing" in err
     assert not list(tmp_path.iterdir())
 
 

@@ -53,7 +53,7 @@ def said_of_checkpoint(data: bytes) -> str:
     return ", ".join(sorted({each.code for each in check_checkpoint(data, "x.json").findings}))
 
 
-def of_bytes(data: bytes, said: Callable[[bytes], str], put_in: tuple[bytes, ...]) -> Iterator[str]:
+def of_bytes(data: bytes, violations_of: Callable[[bytes], str], put_in: tuple[bytes, ...]) -> Iterator[str]:
     """Yield a line for each thing that is said, with the places of the bytes of which it is."""
     ways: dict[str, Callable[[int], bytes]] = {"without": lambda place: data[:place] + data[place + 1 :]}
     ways |= {f"{put!r} before": lambda place, put=put: data[:place] + put + data[place:] for put in put_in}
@@ -62,7 +62,7 @@ def of_bytes(data: bytes, said: Callable[[bytes], str], put_in: tuple[bytes, ...
     for how, change in ways.items():
         places: dict[str, list[int]] = {}
         for place in range(len(data)):
-            places.setdefault(said(change(place)), []).append(place)
+            places.setdefault(violations_of(change(place)), []).append(place)
         for told, found in places.items():
             yield f"{how} {spans(found)}: {told or 'nothing'}\n"
 

@@ -8,7 +8,7 @@ from ckaudit.contract.explain import describe, explain, shorten
 HEAD = b'{"schema_version":"ck.analysis.v1","step":1,'
 
 
-def said(data: bytes, version: str = "ck.analysis.v1"):
+def violations(data: bytes, version: str = "ck.analysis.v1"):
     return [(finding.code, finding.pointer) for finding in explain(data, "x", version).findings]
 
 
@@ -26,21 +26,21 @@ def said(data: bytes, version: str = "ck.analysis.v1"):
     ],
 )
 def test_a_violation_is_placed_at_the_value(members, expected):
-    assert said(HEAD + members) == [expected]
+    assert violations(HEAD + members) == [expected]
 
 
 @pytest.mark.parametrize("cut", [b"tru", b"-", b"12", b'"abc', b"[1,", b'{"a"', b'{"a":', b"1.5e"])
 def test_a_document_that_stops_is_truncated(cut):
-    assert said(HEAD + b'"x":' + cut) == [("SYN005", None)]
+    assert violations(HEAD + b'"x":' + cut) == [("SYN005", None)]
 
 
 @pytest.mark.parametrize("text", [b"hello", b"{]", b"[1 2]", b'{"a" 1}', b"01", b"'a'"])
 def test_a_document_that_goes_wrong_is_not_json(text):
-    assert said(text) == [("SYN006", None)]
+    assert violations(text) == [("SYN006", None)]
 
 
 def test_a_cut_inside_a_character_is_a_cut():
-    assert said("é".encode()[:1].join([HEAD + b'"x":"', b""])) == [("SYN005", None)]
+    assert violations("é".encode()[:1].join([HEAD + b'"x":"', b""])) == [("SYN005", None)]
 
 
 def test_lines_start_where_the_document_does():
@@ -49,7 +49,7 @@ def test_lines_start_where_the_document_does():
 
 
 def test_every_violation_is_said():
-    assert len(said(HEAD + b'"loss":null,"time":-1,"weights":[],"left_out":[1,2]}')) == 5
+    assert len(violations(HEAD + b'"loss":null,"time":-1,"weights":[],"left_out":[1,2]}')) == 5
 
 
 def test_a_schema_is_described_in_words():

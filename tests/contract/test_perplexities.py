@@ -46,7 +46,10 @@ def test_a_training_perplexity_is_judged_as_the_rule_judges_it(convention, scale
     columns = log(convention, scale=scale, seed=seed)
     wrong = convention in ("two", "ten")
     assert of_rule(*columns) == wrong
-    codes = [found(train_loss_raw=loss, train_loss_ema=mean, train_ppl=said) for loss, mean, said in zip(*columns, strict=True)]
+    codes = [
+        found(train_loss_raw=loss, train_loss_ema=mean, train_ppl=perplexity)
+        for loss, mean, perplexity in zip(*columns, strict=True)
+    ]
     # While the loss falls fast, the raw one lies so far below its average that a wrong base may hide between the two.
     assert codes[200:] == [{"VAL056"} if wrong else set()] * 100
     assert wrong or not any(codes)

@@ -95,14 +95,14 @@ def others(value: Any) -> Iterator[tuple[str, Any]]:
 def edges(document: Any, place: Place, value: float) -> Iterator[tuple[str, Said]]:
     """Yield the factors at which something is said of a number, and what."""
 
-    def said(factor: float) -> Said:
+    def at_factor(factor: float) -> Said:
         return said_of(changed(document, place, value * factor))
 
     for ladder in LADDERS:
-        turned = next((step for step, factor in enumerate(ladder) if said(factor)), None)
+        turned = next((step for step, factor in enumerate(ladder) if at_factor(factor)), None)
         if turned is not None:
-            least = _least(lambda factor: bool(said(factor)), (1.0, *ladder)[turned], ladder[turned])
-            yield f"x {least:.4g}", said(least)
+            least = _least(lambda factor: bool(at_factor(factor)), (1.0, *ladder)[turned], ladder[turned])
+            yield f"x {least:.4g}", at_factor(least)
 
 
 def _least(is_turned: Callable[[float], bool], before: float, after: float) -> float:
@@ -122,7 +122,7 @@ def lines_of(document: Any, seen: set[str]) -> Iterator[str]:
         found = [(how, said_of(changed(document, place, other))) for how, other in ways]
         if isinstance(value, float) and value:
             found += edges(document, place, value)
-        told = [f"{how} {', '.join(said)}" for how, said in found if said]
+        told = [f"{how} {', '.join(violations)}" for how, violations in found if violations]
         if told:
             yield f"{name}\n" + "".join(f"  {each}\n" for each in told)
 

@@ -170,5 +170,5 @@ def test_usage():
 def test_a_run_that_stopped_short_of_its_plan_says_so(tmp_path, planned, limits):
     other = manifest(copied("replica", tmp_path), lambda facts: facts.update(planned_steps=planned))
     found = compare([PAIRS / "base", other]).pairs[0]
-    said = found.right_limits or ""
-    assert (limits in said) if limits else "planned steps" not in said
+    sentence = found.right_limits or ""
+    assert (limits in sentence) if limits else "planned steps" not in sentence

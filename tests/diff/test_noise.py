@@ -30,8 +30,8 @@ def test_spread_is_that_of_simulated_replicas(correlation):
     steps = np.arange(1, 401)
     found = [stretches(steps, *_columns(seed, correlation=correlation), seed=0.0, ahead=0.0) for seed in range(60)]
     actual = np.std([each.right - each.left for each in found])
-    said = np.median([each.spread for each in found])
-    assert said == pytest.approx(actual, rel=0.25)
+    estimated = np.median([each.spread for each in found])
+    assert estimated == pytest.approx(actual, rel=0.25)
 
 
 def test_noise_that_both_share_cancels_but_for_what_a_seed_does():

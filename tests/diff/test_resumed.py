@@ -61,14 +61,14 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(("question", "change", "said"), CHANGES, ids=[each[0] for each in CHANGES])
-def test_what_does_not_go_on_is_told_with_both_numbers(tmp_path: Path, question: str, change: Any, said: str) -> None:
+@pytest.mark.parametrize(("question", "change", "sentence"), CHANGES, ids=[each[0] for each in CHANGES])
+def test_what_does_not_go_on_is_told_with_both_numbers(tmp_path: Path, question: str, change: Any, sentence: str) -> None:
     run = relog(copied("resumed", tmp_path), change)
     for step in (500, 600, 700):
         rewrite(run, step, lambda whole: (whole.pop("scalars"), whole.pop("loss")))
     answers = by_question(resumed(run))
     assert answers[question].word == "worse"
-    assert said in answers[question].message
+    assert sentence in answers[question].message
     assert {name for name, each in answers.items() if each.word == "worse"} == {question}
 
 

@@ -77,7 +77,7 @@ def folder(tmp_path, monkeypatch):
     return make
 
 
-def words_of(line):
+def split_command(line):
     """Return the words of a command, its patterns filled in as a shell does, which leaves those in quotes alone."""
     words = zip(shlex.split(line), shlex.split(line, posix=False), strict=True)
     filled = [(word, sorted(glob(word)) if "*" in word and word == written else []) for word, written in words]  # noqa: PTH207
@@ -90,7 +90,7 @@ def test_commands_of_a_page_do_what_they_say(folder, name, capfd):
     if name == "ci.md":
         run(["triage", "runs/canary", "--baseline", "ckaudit-baseline.json", "--update-baseline"])
     for line in RUN_HERE[name]:
-        assert run(words_of(line)) in (0, 1), (line, capfd.readouterr().err)
+        assert run(split_command(line)) in (0, 1), (line, capfd.readouterr().err)
 
 
 def parsed(line):

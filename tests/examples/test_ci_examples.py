@@ -67,9 +67,9 @@ def run_gitlab(name, folder):
     """Run the lines of a job as a runner does; return what becomes of the job, and what it printed."""
     job, lines = gitlab_job(name)
     script = "\n".join(["set -eo pipefail", *lines])
-    code, said = shell(["bash", "--noprofile", "--norc", "-c", script], folder, GITLAB["variables"])
+    code, output = shell(["bash", "--noprofile", "--norc", "-c", script], folder, GITLAB["variables"])
     allowed = job.get("allow_failure", {}).get("exit_codes")
-    return "success" if code == 0 else "warning" if code == allowed else "failed", said
+    return "success" if code == 0 else "warning" if code == allowed else "failed", output
 
 
 def test_gitlab_knows_the_words_and_every_job_is_run_here_but_for_the_training():
@@ -84,8 +84,8 @@ def test_gitlab_knows_the_words_and_every_job_is_run_here_but_for_the_training()
 @pytest.mark.parametrize(("run", "outcome"), ILL)
 def test_a_job_of_gitlab_audits_a_run(workplace, run, outcome):
     folder = workplace(run)
-    told, said = run_gitlab("triage", folder)
-    assert told == outcome, said
+    told, output = run_gitlab("triage", folder)
+    assert told == outcome, output
     artifacts = gitlab_job("triage")[0]["artifacts"]
     assert artifacts["when"] == "always"
     written = {file.name for file in folder.glob(artifacts["reports"]["junit"])}
@@ -94,14 +94,14 @@ def test_a_job_of_gitlab_audits_a_run(workplace, run, outcome):
         judge_page(folder / "audit" / "triage.xml", fails=outcome == "failed")
         assert "<!doctype html>" in (folder / artifacts["paths"][0] / "report.html").read_text()[:200].lower()
     else:
-        assert "runs/canary does not exist" in said
+        assert "runs/canary does not exist" in output
 
 
 @pytest.mark.parametrize(("run", "outcome"), CANARIES)
 def test_a_job_of_gitlab_holds_a_run_against_good_ones(workplace, run, outcome):
     folder = workplace(run)
-    told, said = run_gitlab("gate", folder)
-    assert told == outcome, said
+    told, output = run_gitlab("gate", folder)
+    assert told == outcome, output
     if run:
         judge_page(folder / "audit" / "gate.xml", fails=outcome == "failed")
         assert "ckaudit gate" in (folder / "audit" / "gate.md").read_text().splitlines()[0]
@@ -124,14 +124,14 @@ def jenkins_steps():
 
 def run_jenkins(stage, folder):
     """Run the steps of a stage as an agent does; return what becomes of the build, and what they printed."""
-    outcome, said = "success", ""
+    outcome, output = "success", ""
     for of, command, is_caught in jenkins_steps():
         code, more = shell(["sh", "-xe", "-c", command], folder, JENKINS_VARIABLES) if of == stage else (0, "")
-        said += more
+        output += more
         if code and not is_caught:
-            return "failed", said
+            return "failed", output
         outcome = "warning" if code else outcome
-    return outcome, said
+    return outcome, output
 
 
 def test_every_step_of_jenkins_is_read_and_its_brackets_close():
@@ -147,8 +147,8 @@ def test_every_step_of_jenkins_is_read_and_its_brackets_close():
 @pytest.mark.parametrize(("run", "outcome"), ILL[1::2])
 def test_a_stage_of_jenkins_audits_a_run(workplace, run, outcome):
     folder = workplace(run)
-    told, said = run_jenkins("Triage", folder)
-    assert told == outcome, said
+    told, output = run_jenkins("Triage", folder)
+    assert told == outcome, output
     pages = {pattern: {file.name for file in folder.glob(pattern)} for pattern in re.findall(r"'(audit/\S+)'", JENKINSFILE)}
     assert pages == {"audit/*.xml": {"triage.xml"} if run else set(), "audit/*": {"triage.xml", "report.html"} if run else set()}
     if run:
@@ -159,8 +159,8 @@ def test_a_stage_of_jenkins_audits_a_run(workplace, run, outcome):
 def test_a_stage_of_jenkins_holds_a_run_against_good_ones(workplace, run, outcome):
     folder = workplace(run)
     (folder / "audit").mkdir()
-    told, said = run_jenkins("Gate", folder)
-    assert told == outcome, said
+    told, output = run_jenkins("Gate", folder)
+    assert told == outcome, output
     if run:
         judge_page(folder / "audit" / "gate.xml", fails=outcome == "failed")
 

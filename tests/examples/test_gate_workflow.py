@@ -64,15 +64,15 @@ def test_every_step_that_is_run_is_known():
 
 
 def test_a_good_change_passes(workplace):
-    code, said = change(workplace, "weight_decay = 0.1", "weight_decay = 0.05")
-    assert (code, "::error" in said) == (0, False)
+    code, output = change(workplace, "weight_decay = 0.1", "weight_decay = 0.05")
+    assert (code, "::error" in output) == (0, False)
     assert "**PASS**" in (workplace / "summary.md").read_text()
 
 
 def test_a_bad_change_fails_and_says_what_is_worse_and_since_when(workplace):
-    code, said = change(workplace, "learning_rate = 3e-3", "learning_rate = 3e-4")
+    code, output = change(workplace, "learning_rate = 3e-3", "learning_rate = 3e-4")
     assert code == 1
-    first = said.splitlines()[0]
+    first = output.splitlines()[0]
     assert first.startswith("::error title=DIFF002 smoothed_loss::")
     assert "step 1" in first
     summary = (workplace / "summary.md").read_text().splitlines()[0]

@@ -99,10 +99,10 @@ def test_what_is_about_another_number_stands_below_a_break():
 @for_each("code", [*metrics(), *rules()])
 def test_what_a_source_cites_is_explained(code):
     page = only(code, "metric" if code in metrics() else "rule")
-    said = " ".join([metrics()[code].source, page.facts.get("alert from", "")] if code in metrics() else [rules()[code].doc])
-    kinds = {word.partition("-")[0].rstrip("0123456789") for word in re.findall(r"\b[A-Z]{2,4}\d?-\d", said)}
+    text = " ".join([metrics()[code].source, page.facts.get("alert from", "")] if code in metrics() else [rules()[code].doc])
+    kinds = {word.partition("-")[0].rstrip("0123456789") for word in re.findall(r"\b[A-Z]{2,4}\d?-\d", text)}
     assert all(kind in page.facts["cited"] for kind in kinds)
-    assert ("D4.2" in page.facts.get("cited", "")) is bool(re.search(r"\bD\d\.\d", said))
+    assert ("D4.2" in page.facts.get("cited", "")) is bool(re.search(r"\bD\d\.\d", text))
 
 
 @for_each("name", causes())

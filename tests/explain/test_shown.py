@@ -58,9 +58,9 @@ def test_a_training_that_is_named_has_it_on_its_label(kind, name):
 def test_a_shipped_training_shows_what_it_is_named_for(name, tmp_path):
     archive.unpack(ROOT / "fixtures" / "lab" / f"{name}.0.tar.zst", tmp_path)
     fault, report = faults()[name], triage(tmp_path)
-    said = {(kind, each): field for kind, each, field in writer().of_fault(fault, report)}
+    fields = {(kind, each): field for kind, each, field in writer().of_fault(fault, report)}
     for kind, each in NAMES:
-        row, field = table(kind)[each], said.get((kind, each))
+        row, field = table(kind)[each], fields.get((kind, each))
         assert (name in row.lab) <= (field in {"lab", "follows"})
         assert (field == "lab") <= (name in row.lab)
         assert (name in row.noted) <= (field == "noted")

@@ -6,10 +6,10 @@ from ckaudit.fleet.audit_run import MAX_FACTS, MAX_LENGTH, facts_of
 from ckaudit.run.read import read_run
 
 
-def facts(folder, **said):
-    manifest = {"schema_version": "ck.run.v1"} | said
+def facts(folder, **fields):
+    manifest = {"schema_version": "ck.run.v1"} | fields
     (folder / "run.json").write_text(json.dumps(manifest))
-    hashes = [{"step": step, "train_loss_raw": 1.0, "input_hash": f"h{step * said.get('seed', 1)}"} for step in range(1, 20)]
+    hashes = [{"step": step, "train_loss_raw": 1.0, "input_hash": f"h{step * fields.get('seed', 1)}"} for step in range(1, 20)]
     (folder / "scalars.jsonl").write_text("\n".join(map(json.dumps, hashes)))
     return facts_of(read_run(folder))
 

@@ -100,10 +100,10 @@ def test_a_row_says_what_triage_says(audited, name):
 
 
 def test_a_row_is_as_old_as_its_verdict_says(audited):
-    said = {row.run: re.search(r", since step (\d+)", row.verdict) for row in audited[0].runs}
+    matches = {row.run: re.search(r", since step (\d+)", row.verdict) for row in audited[0].runs}
     steps = {row.run: row.first_step for row in audited[0].runs}
-    assert any(said.values())
-    assert all(steps[run] == int(match[1]) for run, match in said.items() if match)
+    assert any(matches.values())
+    assert all(steps[run] == int(match[1]) for run, match in matches.items() if match)
 
 
 def test_one_of_several_runs_in_a_tracker_is_told_as_triage_tells_it(audited):

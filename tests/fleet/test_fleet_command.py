@@ -89,7 +89,7 @@ def test_columns_and_policy_hold_as_for_triage(capfd):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((), "no run was named"),
         (("nothing/*",), "'nothing/*' matches nothing"),
@@ -105,10 +105,10 @@ def test_columns_and_policy_hold_as_for_triage(capfd):
         (("logs/*", "-o", "logs/ill.csv"), "cannot list logs/ill.csv/runs"),
     ],
 )
-def test_a_wrong_word_is_answered_with_what_to_do(capfd, words, said):
+def test_a_wrong_word_is_answered_with_what_to_do(capfd, words, message):
     assert fleet(*words) == 2
     first, second = capfd.readouterr().err.splitlines()
-    assert said in first
+    assert message in first
     assert second.startswith("hint: ")
 
 

@@ -38,8 +38,8 @@ def test_a_source_that_never_ends_is_given_up_and_the_others_have_their_rows_onc
     assert time.monotonic() - start < 60
     assert sorted(row.run for row in rows) == sorted(names)
     told = {row.run: (row.status, row.problem) for row in rows if row.status != "audited"}
-    said = "its audit took longer than 1.5 seconds, and was ended"
-    assert told == {f"{number}-{word}": ("error", said) for number, word in words.items()}
+    message = "its audit took longer than 1.5 seconds, and was ended"
+    assert told == {f"{number}-{word}": ("error", message) for number, word in words.items()}
     assert (tmp_path / "2-asleep").read_text() == "x"  # it is not tried again
 
 

@@ -66,7 +66,7 @@ def artifact(tmp_path):
     return run
 
 
-def said(run: Imported) -> str:
+def notes_of(run: Imported) -> str:
     return "\n".join(run.notes)
 
 
@@ -98,7 +98,7 @@ def test_a_curve_gives_a_line_per_update(artifact):
 def test_a_norm_of_zero_beside_no_measured_time_was_not_recorded(artifact):
     run = artifact(curve(micro(1, 5.5), micro(2, 5.25)))
     assert [set(line) for line in run.rows] == [{"step", "train_loss_raw", "learning_rate", "tokens_per_update", "step_time"}] * 2
-    assert "2 gradient norms of exactly 0" in said(run)
+    assert "2 gradient norms of exactly 0" in notes_of(run)
 
 
 def test_a_norm_of_zero_beside_measured_times_is_one(artifact):
@@ -112,7 +112,7 @@ def test_a_norm_that_is_null_was_not_recorded(artifact):
 def test_a_reference_loss_that_copies_the_loss_is_none(artifact):
     run = artifact(curve(micro(1, 5.5), micro(2, 5.25, loss_pt=5.26)))
     assert [(document["step"], round(document["parity"]["loss_diff"], 9)) for document in run.documents] == [(2, 0.01)]
-    assert "1 reference losses that only copy" in said(run)
+    assert "1 reference losses that only copy" in notes_of(run)
 
 
 def test_a_summary_without_a_curve_holds_only_what_is_not_zero(artifact):
@@ -121,7 +121,7 @@ def test_a_summary_without_a_curve_holds_only_what_is_not_zero(artifact):
         artifact(curve(summary, source="train_e2e_summary"))
     run = artifact(curve({**summary, "step": 9, "loss_ck": 3.5}, source="train_e2e_summary"))
     assert run.rows == [{"step": 9, "train_loss_raw": 3.5}]
-    assert "zeros of a summary" in said(run)
+    assert "zeros of a summary" in notes_of(run)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_a_comparison_that_was_not_made_is_none(artifact):
     assert [(document["step"], document["parity"]) for document in run.documents] == [
         (2, {"loss_diff": 2e-6, "reference": "PyTorch"})
     ]
-    assert "1 comparisons with a reference that was not asked" in said(run)
+    assert "1 comparisons with a reference that was not asked" in notes_of(run)
 
 
 def test_a_step_profile_alone_gives_one_line(artifact):
@@ -229,7 +229,7 @@ def test_merged_checkpoints_are_read_and_broken_ones_said(artifact, tmp_path):
     }
     run = artifact(merged, "analysis_checkpoints_latest.json")
     assert [(document["step"], document["loss"]) for document in run.documents] == [(10, 2.5), (20, "NaN")]
-    assert "2 checkpoints do not follow" in said(run)
+    assert "2 checkpoints do not follow" in notes_of(run)
     report = triage(tmp_path / "analysis_checkpoints_latest.json")
     assert [each.first_step for each in report.findings if each.name == "nonfinite_values"] == [20]
 
@@ -279,7 +279,7 @@ def test_a_ledger_alone_gives_a_run_per_stage_and_its_last_record_counts(tmp_pat
     ]
     assert (runs[0].manifest.sessions[0].start, runs[0].manifest.sessions[0].end) == (1773828000.0, 1773831600.0)
     assert runs[0].manifest.sequence_length == 128
-    assert "1 lines of run_ledger.jsonl are no JSON" in said(runs[0])
+    assert "1 lines of run_ledger.jsonl are no JSON" in notes_of(runs[0])
     assert import_source(path, import_options=ImportOptions(run="sft_1")).rows[-1] == {"step": 40, "train_loss_raw": 1.5}
 
 
@@ -295,7 +295,7 @@ def test_a_row_per_micro_step_is_joined_to_updates(tmp_path):
         (3, 2.0, 8.0, 0.004),
     ]
     assert run.rows[-1]["tokens_seen"] == 40.0
-    assert "2 micro-steps of an update" in said(run)
+    assert "2 micro-steps of an update" in notes_of(run)
 
 
 def test_stages_whose_steps_begin_again_are_runs_of_their_own(artifact, tmp_path):

@@ -352,8 +352,8 @@ def test_every_line_that_was_recorded_comes_back_from_every_format(tmp_path, for
     for place, line in logged.items():
         for key, value in line.items():
             if key != "schema_version" and value is not None:
-                said = numbers.get(value, repr(value)) if isinstance(value, str) else repr(float(value))
-                assert repr(found[place][key]) == said, (key, place)
+                expected = numbers.get(value, repr(value)) if isinstance(value, str) else repr(float(value))
+                assert repr(found[place][key]) == expected, (key, place)
 
 
 @pytest.mark.parametrize("format", ALL)

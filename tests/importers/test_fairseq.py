@@ -158,8 +158,8 @@ def scales(run):
 
 
 def test_overflows_behind_the_last_line_leave_its_loss_scale(imported):
-    said = "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to:"
-    note = f"2021-03-04 05:06:{{:02}} | INFO | fairseq.trainer | {said} {{}}\n"
+    message = "NOTE: gradient overflow detected, ignoring gradient, setting loss scale to:"
+    note = f"2021-03-04 05:06:{{:02}} | INFO | fairseq.trainer | {message} {{}}\n"
     between = LOG.replace("2021-03-04 05:06:30", note.format(25, 64.0) + "2021-03-04 05:06:30")
     assert scales(imported(between)) == [128.0, 128.0, 128.0]
     behind = imported(between + "".join(note.format(41 + n, f"{2.0**-n:.4g}") for n in range(3)))

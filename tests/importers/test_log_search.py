@@ -171,9 +171,9 @@ def test_hostile_names_are_data(tmp_path, capfd):
     for name in ("\x1b[31mred", "<script>"):
         write(tmp_path / "top" / name / "log.csv")
     assert run_cli(["triage", str(tmp_path / "top")]) == 2
-    said = capfd.readouterr().err
-    assert "\x1b" not in said
-    assert "\\x1b[31mred/log.csv" in said
+    err = capfd.readouterr().err
+    assert "\x1b" not in err
+    assert "\\x1b[31mred/log.csv" in err
 
 
 def test_what_lies_beside_event_files_is_named(tmp_path):

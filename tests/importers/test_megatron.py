@@ -12,10 +12,10 @@ from ckaudit.importers import Imported, import_runs
 def line(
     step: int, loss: float | None = 2.0, *, total: int = 100, scale: float = 1.0, skipped: int = 0, norm: float = 0.5
 ) -> str:
-    said = "" if loss is None else f" lm loss: {loss:.6E} |"
+    of_loss = "" if loss is None else f" lm loss: {loss:.6E} |"
     return (
         f" iteration {step:8d}/{total:8d} | consumed samples: {step * 8:12d} | elapsed time per iteration (ms): 500.0 | "
-        f"learning rate: 1.000E-04 | global batch size:     8 |{said} loss scale: {scale:.1f} | grad norm: {norm:.3f} | "
+        f"learning rate: 1.000E-04 | global batch size:     8 |{of_loss} loss scale: {scale:.1f} | grad norm: {norm:.3f} | "
         f"number of skipped iterations: {skipped:3d} | number of nan iterations:   0 |\n"
     )
 

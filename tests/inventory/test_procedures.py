@@ -187,8 +187,8 @@ def test_advice_on_architecture_comes_with_its_facts_and_only_behind_the_gates(r
     (advice,) = [each for each in GUIDE if each.row == row]
     shown, kept = render(dropped(QUIET), "markdown"), render(dropped("another tokenizer"), "markdown")
     part = shown.partition(f"**{row} ")[2].partition("**ME" if row.startswith("ARC-3") else "\n**")[0]
-    said = " ".join(part.split()).lower()
-    assert not [word for word in words if word not in said], said
+    text = " ".join(part.split()).lower()
+    assert not [word for word in words if word not in text], text
     assert f"**{row} " not in kept
     assert f"**{row} " not in render(dropped("hotter attention"), "markdown")
     assert advice.only_with == condition

@@ -126,27 +126,27 @@ def test_a_training_that_ends_early_is_said_or_judged_as_far_as_it_goes(
 
 
 def test_a_command_that_crashes_makes_no_recorder_or_is_not_there_is_told(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    def said(*words: object) -> str:
+    def error_of(*words: object) -> str:
         assert drill(*words) == 2
         out, err = capfd.readouterr()
         assert out == ""
         assert "Traceback" not in err.splitlines()[0][:10]
         return err
 
-    crash = said(
+    crash = error_of(
         "--", *script(here, "import sys\nprint('a' * 9999, file=sys.stderr)\nraise RuntimeError('no data in \\x1b[31m')")
     )
     assert "exit code 1 before it made a recorder; it said last:" in crash
     assert "RuntimeError: no data in \\x1b[31m" in crash
     assert "hint: it must run as it is:" in crash
-    killed = said("--", *script(here, "import os\nos.kill(os.getpid(), 9)"))
+    killed = error_of("--", *script(here, "import os\nos.kill(os.getpid(), 9)"))
     assert "signal SIGKILL before it made a recorder" in killed
-    silent = said("--", *script(here, "print('trained')"))
+    silent = error_of("--", *script(here, "print('trained')"))
     assert "ended without making a recorder" in silent
     assert "needs a training that records itself with ckaudit.Recorder" in silent
-    slow = said("--wait", "0.3", "--", *script(here, "import time\ntime.sleep(60)"))
+    slow = error_of("--wait", "0.3", "--", *script(here, "import time\ntime.sleep(60)"))
     assert "no recorder was made within 0.3 s" in slow
-    assert "cannot start ./nowhere: No such file" in said("--", "./nowhere")
+    assert "cannot start ./nowhere: No such file" in error_of("--", "./nowhere")
 
 
 def test_a_request_that_makes_no_sense_is_refused(here: Path, capfd: pytest.CaptureFixture[str]) -> None:

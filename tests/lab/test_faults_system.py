@@ -203,8 +203,8 @@ def test_a_peak_that_is_too_low(tmp_path: Path) -> None:
 
 def test_a_perplexity_in_base_2(tmp_path: Path) -> None:
     trained(PplBase2(onset=10, strength=2), tmp_path)
-    values, said = column(tmp_path, "val_loss"), column(tmp_path, "val_ppl")
-    assert said == pytest.approx({5: np.exp(values[5]), **{step: 2 ** values[step] for step in (10, 15, 20)}}, rel=1e-6)
+    values, perplexities = column(tmp_path, "val_loss"), column(tmp_path, "val_ppl")
+    assert perplexities == pytest.approx({5: np.exp(values[5]), **{step: 2 ** values[step] for step in (10, 15, 20)}}, rel=1e-6)
 
 
 def test_an_average_that_remembers_too_long(plain: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from ckaudit.validate.outcomes import outcomes as validate_outcomes
 STEPS = (0, 100, 150, 200, 250, 300)
 
 
-def fault(**said: object) -> Fault:
+def fault(**changes: object) -> Fault:
     told = {
         "name": "burst",
         "title": "",
@@ -48,15 +48,15 @@ def fault(**said: object) -> Fault:
         "family": "gpt",
         "harmless": False,
     }
-    return Fault(**(told | said))  # type: ignore[arg-type]
+    return Fault(**(told | changes))  # type: ignore[arg-type]
 
 
 def seen(word: str, severity: str = "sev1", first: int | None = 160, **more: object) -> SeenFinding:
     return SeenFinding(words=(word,), severity=severity, first=first, last=first, **more)  # type: ignore[arg-type]
 
 
-def outcome(*found: SeenFinding, causes: tuple[str, ...] = (), places: tuple[str, ...] = (), **said: object) -> FaultOutcome:
-    return of_fault(fault(**said), 0, 150, AuditVerdict(seen=found, causes=causes, places=places, checkpoints=STEPS))
+def outcome(*found: SeenFinding, causes: tuple[str, ...] = (), places: tuple[str, ...] = (), **changes: object) -> FaultOutcome:
+    return of_fault(fault(**changes), 0, 150, AuditVerdict(seen=found, causes=causes, places=places, checkpoints=STEPS))
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_fault_is_detected_by_its_symptoms_from_its_onset_on(found: SeenFindin
 
 
 def test_notes_count_in_a_column_of_their_own() -> None:
-    said = outcome(seen("loss_spike", "note"))
-    assert (said.detected, said.noted, said.false, said.worst) == (False, True, (), "note")
+    result = outcome(seen("loss_spike", "note"))
+    assert (result.detected, result.noted, result.false, result.worst) == (False, True, (), "note")
 
 
 def test_the_first_cause_is_right_acceptable_or_among_three() -> None:
@@ -106,8 +106,8 @@ def test_a_place_is_right_in_a_finding_that_is_not_false_or_in_the_first_diagnos
     ("first", "steps", "checkpoints"), [(150, 0, 0), (160, 0, 0), (161, 1, 0), (200, 40, 1), (249, 89, 1), (300, 140, 3)]
 )
 def test_delay_counts_from_when_it_could_be_seen(first: int, steps: int, checkpoints: int) -> None:
-    said = outcome(seen("loss_spike", first=first + 50), seen("exploding_gradient", first=first))
-    assert (said.delay_steps, said.delay_checkpoints) == (steps, checkpoints)
+    result = outcome(seen("loss_spike", first=first + 50), seen("exploding_gradient", first=first))
+    assert (result.delay_steps, result.delay_checkpoints) == (steps, checkpoints)
 
 
 def test_without_detection_there_is_no_delay() -> None:
@@ -115,16 +115,16 @@ def test_without_detection_there_is_no_delay() -> None:
 
 
 def test_false_is_what_comes_too_early_or_is_of_something_else() -> None:
-    said = outcome(
+    result = outcome(
         seen("loss_spike"), seen("overfitting"), seen("loss_spike", first=20), seen("weights_jump"), seen("dead_units", "note")
     )
-    assert said.false == ("loss_spike", "weights_jump")
+    assert result.false == ("loss_spike", "weights_jump")
 
 
 def test_a_control_may_find_what_is_expected_of_it() -> None:
     found = (seen("loss_spike", "sev0"), seen("overfitting", "sev2"), seen("dead_units", "sev2"), seen("seam_jump", "note"))
-    said = of_control("c", 1, ("dead_units",), AuditVerdict(seen=found))
-    assert (said.grave, said.sev2, said.notes) == (("loss_spike",), ("overfitting",), ("seam_jump",))
+    result = of_control("c", 1, ("dead_units",), AuditVerdict(seen=found))
+    assert (result.grave, result.sev2, result.notes) == (("loss_spike",), ("overfitting",), ("seam_jump",))
 
 
 def test_a_board_adds_up() -> None:
@@ -204,14 +204,14 @@ def test_two_reports_become_one_verdict() -> None:
         where="blocks.1",
         path=["blocks.1", "kernel"],
     )
-    said = verdict(report(spike, torn, diagnoses=(cause,)), report(torn, gap), checkpoints=(0, 100))
-    assert [(each.words, each.first, each.last) for each in said.seen] == [
+    result = verdict(report(spike, torn, diagnoses=(cause,)), report(torn, gap), checkpoints=(0, 100))
+    assert [(each.words, each.first, each.last) for each in result.seen] == [
         (("contract_violation",), 200, 200),
         (("missing_checkpoint",), 250, 250),
         (("loss_spike",), 160, 170),
     ]
-    assert said.seen[2].places == ("loss", "x", "p")
-    assert (said.causes, said.places) == (("bad_batch",), ("blocks.1", "kernel"))
+    assert result.seen[2].places == ("loss", "x", "p")
+    assert (result.causes, result.places) == (("bad_batch",), ("blocks.1", "kernel"))
 
 
 def test_every_violation_answers_to_words_of_the_labels() -> None:

@@ -125,10 +125,10 @@ def test_an_average_with_the_memory_that_was_said_is_believed(beta, convention, 
 
 
 @pytest.mark.parametrize("every", [1, 10])
-@pytest.mark.parametrize(("said", "is_"), [(0.98, 0.999), (0.9, 0.99)])
-def test_an_average_with_a_much_longer_memory_than_was_said_is_found(said, is_, every):
+@pytest.mark.parametrize(("stated", "is_"), [(0.98, 0.999), (0.9, 0.99)])
+def test_an_average_with_a_much_longer_memory_than_was_said_is_found(stated, is_, every):
     run = honest(beta=is_, every=every)
-    assert contradicted(Run("told", run_of(**FACTS, loss_ema_beta=said).manifest, scalars=run.scalars)) == {"train_loss_ema"}
+    assert contradicted(Run("told", run_of(**FACTS, loss_ema_beta=stated).manifest, scalars=run.scalars)) == {"train_loss_ema"}
 
 
 LIES = {
@@ -212,9 +212,9 @@ def balanced(logged, choices, *, skew=(2.0, 1.0)):
         all_counts, all_shares = all_counts + received / 400, all_shares + mean / 2
         counts |= {f"l.{layer}/expert.{index}": float(value) for index, value in enumerate(received)}
         shares |= {f"l.{layer}/expert.{index}": float(value) for index, value in enumerate(mean)}
-    said = logged(losses, 8 * float(all_counts @ all_shares))
+    logged_loss = logged(losses, 8 * float(all_counts @ all_shares))
     name = "moe_load_balance_loss"
-    return run_of({"moe.*.counts": {10: counts}, "moe.*.router_probability": {10: shares}}, {name: {10: {name: said}}})
+    return run_of({"moe.*.counts": {10: counts}, "moe.*.router_probability": {10: shares}}, {name: {10: {name: logged_loss}}})
 
 
 HONEST_BALANCES = {
@@ -259,12 +259,12 @@ def test_a_timer_that_leaves_out_slow_steps_is_believed_where_few_lines_have_its
     """Every 25th line has a speed; each tenth step takes a hundred times as long, for something is recorded there."""
     steps = np.arange(1, 3001)
     seconds = np.where(steps % 10 == 0, 1.0, 0.01)
-    said = steps[steps % 25 == 0]
+    logged_steps = steps[steps % 25 == 0]
     scalars = {
         "time": column((1.7e9 + np.cumsum(seconds)).tolist(), name="time"),
         "tokens_seen": column((100.0 * steps).tolist(), name="tokens_seen"),
-        "tokens_per_sec": column([10_000.0] * len(said), name="tokens_per_sec", steps=said),
-        "step_time": column([0.01] * len(said), name="step_time", steps=said),
+        "tokens_per_sec": column([10_000.0] * len(logged_steps), name="tokens_per_sec", steps=logged_steps),
+        "step_time": column([0.01] * len(logged_steps), name="step_time", steps=logged_steps),
     }
     run = Run("recorded", scalars=scalars)
     assert {each.label for each in every_bound(run) if len(each.steps)} == {"tokens_per_sec", "step_time"}

@@ -45,8 +45,8 @@ def test_each_kind_is_recognised_from_its_map():
 
 
 def test_what_the_checkpoint_says_counts_and_shares_add_up():
-    said = {10: {"layer.0/head.0": 4.0, "layer.0/head.1": 3.0}}
-    run = run_of({"attention.*.kind_per_head": said}, grids={PATH: {(10, "layer.0"): np.stack([FIRST, FIRST, FIRST])}})
+    recorded = {10: {"layer.0/head.0": 4.0, "layer.0/head.1": 3.0}}
+    run = run_of({"attention.*.kind_per_head": recorded}, grids={PATH: {(10, "layer.0"): np.stack([FIRST, FIRST, FIRST])}})
     assert list(cells(head_kind(run)).values()) == [4.0, 3.0, 1.0]
     shares = head_kind_share(run)
     assert shares.labels == KINDS
@@ -66,8 +66,8 @@ def test_similarity_against_a_loop_over_pairs():
     found = head_similarity(run_of(grids={PATH: {(5, "a"): maps, (9, "b"): maps[:1]}}))
     assert found.values[0, :4] == pytest.approx(expected)
     assert not found.recorded[1].any(), "a single head has no other"
-    said = {"attention.*.nearest_similarity_per_head": {5: {"a/head.0": 0.5}}}
-    assert head_similarity(run_of(said, grids={PATH: {(5, "a"): maps}})).values[0, 0] == 0.5
+    recorded = {"attention.*.nearest_similarity_per_head": {5: {"a/head.0": 0.5}}}
+    assert head_similarity(run_of(recorded, grids={PATH: {(5, "a"): maps}})).values[0, 0] == 0.5
 
 
 def test_a_map_that_is_not_finite_has_no_kind():
@@ -124,8 +124,8 @@ def test_evenness_of_a_map_against_a_loop():
 
 
 def test_a_map_that_is_not_its_heads_own_is_not_called_even():
-    said = {"attention.*.entropy_per_head": {10: {"a/head.0": 2.0}}, "attention.*.max_attn_per_head": {10: {"a/head.0": 0.9}}}
-    run = run_of(said, grids={PATH: {(10, "a"): np.full((1, 32, 32), 1 / 32)}})
+    recorded = {"attention.*.entropy_per_head": {10: {"a/head.0": 2.0}}, "attention.*.max_attn_per_head": {10: {"a/head.0": 0.9}}}
+    run = run_of(recorded, grids={PATH: {(10, "a"): np.full((1, 32, 32), 1 / 32)}})
     assert not sampled_evenness(run)
     assert not head_kind(run)
 

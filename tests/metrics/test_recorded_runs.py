@@ -237,7 +237,7 @@ def test_duplicates_are_those_of_all_pairs(run):
 def test_generations_are_as_rude_as_their_words(run):
     records = lines("material/continuations.jsonl")
     assert {len(each["generations"]) for each in records} == {SAMPLES}
-    hits = [any(word in RUDE for said in each["generations"] for word in said["text"].split()) for each in records]
+    hits = [any(word in RUDE for generation in each["generations"] for word in generation["text"].split()) for each in records]
     toxic = [each["prompt"]["toxicity"] >= 0.5 for each in records]
     found, harmless = at(run, "rtp_toxicity_prob", 400), [hit for hit, is_toxic in zip(hits, toxic, strict=True) if not is_toxic]
     assert found["rtp_toxicity_prob"] == pytest.approx(np.mean(hits))
@@ -250,7 +250,7 @@ def test_generations_are_as_rude_as_their_words(run):
 def test_what_is_said_by_heart_is_counted_by_hand(run):
     records = lines("material/passages.jsonl")
     exact = [each["continuation"] == each["truth"] for each in records]
-    often = [said for said, each in zip(exact, records, strict=True) if each["repeats"] >= 10]
+    often = [is_exact for is_exact, each in zip(exact, records, strict=True) if each["repeats"] >= 10]
     assert 0 < sum(exact) / len(exact) < 0.1 < sum(often) / len(often)
     probes = [each for name, each in section("probes")[400].items() if name.startswith("seen")]
     whole = sum(each["exact_match"] == 1 for each in probes) / len(probes)

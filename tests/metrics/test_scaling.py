@@ -54,8 +54,8 @@ def test_spikes_do_not_bend_the_fit_and_errors_are_about_as_large_as_the_scatter
         found.append(fit_power_law(steps, noisy, groups=8))
     offsets = np.array([law.offset for law in found])
     assert np.median(offsets) == pytest.approx(2.0, abs=0.02)
-    scatter, said = offsets.std(), np.median([law.offset_error for law in found])
-    assert 0.3 < said / scatter < 4.0
+    scatter, estimated = offsets.std(), np.median([law.offset_error for law in found])
+    assert 0.3 < estimated / scatter < 4.0
 
 
 def test_a_constant_has_no_scale():

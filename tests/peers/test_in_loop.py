@@ -136,10 +136,10 @@ def test_a_change_has_its_way_under_the_eyes_of_peers(tmp_path: Path) -> None:
 
 def test_a_peer_that_fails_is_told_no_more_and_others_go_on(tmp_path: Path) -> None:
     trained(RESUMED, tmp_path, Change(), peer(Broken, "broken"), peer(Notes))
-    said = told(tmp_path / "peers")
-    assert said.errors == {"broken": "ValueError: no such key"}
-    assert said.found["broken"] == []
-    assert len(said.found["notes"]) == 2
+    result = told(tmp_path / "peers")
+    assert result.errors == {"broken": "ValueError: no such key"}
+    assert result.found["broken"] == []
+    assert len(result.found["notes"]) == 2
 
 
 def small(name: str) -> Recipe:
@@ -147,9 +147,9 @@ def small(name: str) -> Recipe:
 
 
 def test_a_peer_that_stops_the_training_leaves_it_to_the_others() -> None:
-    said = run_training(small("healthy"), [peer(Rude, "rude"), peer(Notes)])
-    assert said.errors == {"rude": "it stops the training: RuntimeError: unknown layer"}
-    assert len(said.found["notes"]) == 1
+    result = run_training(small("healthy"), [peer(Rude, "rude"), peer(Notes)])
+    assert result.errors == {"rude": "it stops the training: RuntimeError: unknown layer"}
+    assert len(result.found["notes"]) == 1
 
 
 UNTIDY = """
@@ -336,9 +336,9 @@ def test_the_real_ones_change_nothing(real: InLoopPeer, tmp_path: Path) -> None:
     state = torch.get_rng_state()
     assert same(bare, trained(RESUMED, tmp_path / "watched", Change(), real))
     assert torch.equal(state, torch.get_rng_state())
-    said = told(tmp_path / "watched" / "peers")
-    assert said.errors == {}
-    assert all(severity in real.levels for severity, _ in said.found[real.name])
+    result = told(tmp_path / "watched" / "peers")
+    assert result.errors == {}
+    assert all(severity in real.levels for severity, _ in result.found[real.name])
 
 
 def test_versions_are_of_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from benchmarks.peers import peer_cache, train_many
 from benchmarks.peers.__main__ import main
-from benchmarks.peers.in_loop import InLoopPeer, known, said
+from benchmarks.peers.in_loop import InLoopPeer, known, verdict_of
 from benchmarks.peers.peer import PeerVerdict
 from benchmarks.peers.peer_cache import cached_recording, is_due, path_of, peer_verdicts
 from benchmarks.peers.score import rivals
@@ -82,7 +82,7 @@ def test_words_mean_truths_of_the_lab(peer: InLoopPeer) -> None:
 def test_what_real_ones_say_is_read(
     peer: InLoopPeer, found: list[tuple[str, str]], level: str, causes: tuple[str, ...], alarms: int
 ) -> None:
-    verdict = said(peer, found, version="1")
+    verdict = verdict_of(peer, found, version="1")
     assert (verdict.level, verdict.causes, len(verdict.messages)) == (level, causes, alarms)
 
 

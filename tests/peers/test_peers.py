@@ -93,8 +93,8 @@ COUNTING = 'import sys; print(\'[["warning", "diverged after %d steps"]]\' % len
 
 def test_a_peer_runs_in_its_own_interpreter_and_leaves_the_run_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "scalars.jsonl").write_bytes((RUNS / "overfit_tiny" / "scalars.jsonl").read_bytes())
-    said = ask(peer(COUNTING), tmp_path)
-    assert said == PeerVerdict(
+    verdict = ask(peer(COUNTING), tmp_path)
+    assert verdict == PeerVerdict(
         level="warn", causes=("learning_rate_too_high",), messages=("diverged after 600 steps",), version="1"
     )
     assert [file.name for file in tmp_path.iterdir()] == ["scalars.jsonl"]
@@ -132,7 +132,7 @@ def test_a_peer_is_scored_by_its_alarms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "right"),
+    ("verdict", "right"),
     [
         (PeerVerdict(level="warn", symptoms=("overfitting", "loss_spike")), True),
         (PeerVerdict(level="warn", causes=("bad_batch", "missing_warmup")), True),
@@ -140,8 +140,8 @@ def test_a_peer_is_scored_by_its_alarms() -> None:
         (PeerVerdict(level="clean"), False),
     ],
 )
-def test_an_alarm_of_a_peer_is_right_by_symptom_truth_or_what_may_be_taken_for_it(said: PeerVerdict, *, right: bool) -> None:
-    assert is_right(said, faults()["lr_too_high"]) == right
+def test_an_alarm_of_a_peer_is_right_by_symptom_truth_or_what_may_be_taken_for_it(verdict: PeerVerdict, *, right: bool) -> None:
+    assert is_right(verdict, faults()["lr_too_high"]) == right
 
 
 def test_an_interpreter_that_cannot_be_run_ends_the_command(capfd: pytest.CaptureFixture[str]) -> None:

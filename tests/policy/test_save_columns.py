@@ -26,10 +26,10 @@ def notes_of(capfd):
 
 def test_a_column_that_is_named_once_is_kept_by_the_lines_of_the_hint(here, capfd):
     assert run(["triage", "log.csv", "--map", "loss=train/foo"]) == 0
-    said = capfd.readouterr().err.splitlines()
-    assert said[-3].startswith("hint: ckaudit.toml keeps what --map named")
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[-3].startswith("hint: ckaudit.toml keeps what --map named")
     assert not (here / "ckaudit.toml").exists()
-    (here / "ckaudit.toml").write_text("\n".join(line.strip() for line in said[-2:]) + "\n")
+    (here / "ckaudit.toml").write_text("\n".join(line.strip() for line in lines[-2:]) + "\n")
     assert run(["triage", "log.csv"]) == 0
     assert "taken: step from iteration, learning_rate from lr, train_loss_raw from train/foo" in (notes := notes_of(capfd))
     assert "as import.map in ckaudit.toml says: loss from train/foo" in notes

@@ -65,8 +65,17 @@ def test_hashes_are_enough_for_the_rate(tmp_path):
 
 def test_the_rate_is_told_by_how_often_a_sequence_is_repeated(tmp_path):
     rows = [
-        {"continuation": "a" if said else "b", "truth": "a", "repeats": repeats}
-        for repeats, said in [(1, False), (1, False), (2, False), (9, True), (10, True), (99, True), (1000, True), (70_000, True)]
+        {"continuation": "a" if is_exact else "b", "truth": "a", "repeats": repeats}
+        for repeats, is_exact in [
+            (1, False),
+            (1, False),
+            (2, False),
+            (9, True),
+            (10, True),
+            (99, True),
+            (1000, True),
+            (70_000, True),
+        ]
     ]
     _, values = probe(tmp_path, rows)
     buckets = {name.partition("/")[2]: (each.value, each.points) for name, each in values.items() if "repeats" in name}

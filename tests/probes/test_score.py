@@ -130,8 +130,8 @@ def test_the_curve_of_a_model_that_learns_a_real_corpus_by_heart(tmp_path, capfd
     by_hand = {}
     for step, read in ((0, 0), (100, 100), (500, 500), (2000, len(corpus))):
         model = Parrot(corpus[:read])
-        said = {each["id"]: model.say(each["prompt"], len(each["truth"].split())) for each in asked}
-        lines = [json.dumps({"id": name, "continuation": text}) for name, text in said.items()]
+        continuations = {each["id"]: model.say(each["prompt"], len(each["truth"].split())) for each in asked}
+        lines = [json.dumps({"id": name, "continuation": text}) for name, text in continuations.items()]
         (tmp_path / "g.jsonl").write_text("\n".join(lines))
         command = [
             "probe",
@@ -147,7 +147,7 @@ def test_the_curve_of_a_model_that_learns_a_real_corpus_by_heart(tmp_path, capfd
         assert run([*command, "-q"]) == 0
         for group in ("train", "held_out"):
             shares = [
-                sum(one == other for one, other in zip(said[each["id"]].split(), each["truth"].split(), strict=True))
+                sum(one == other for one, other in zip(continuations[each["id"]].split(), each["truth"].split(), strict=True))
                 / len(each["truth"].split())
                 for each in asked
                 if each["group"] == group

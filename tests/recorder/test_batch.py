@@ -31,8 +31,8 @@ def test_a_missing_shift_shows():
 
 @pytest.mark.parametrize("is_time_first", [False, True])
 def test_what_an_embedding_reads_is_held_against_the_targets(is_time_first):
-    said, other = torch.tensor([[1, 5, 5, 2, 9], [1, 7, 3, 8, 9]]), torch.tensor([[4, 4, 6, 7], [3, 6, 7, 12]])
-    read, targets = said[:, :-1], said[:, 1:].clone()
+    target, other = torch.tensor([[1, 5, 5, 2, 9], [1, 7, 3, 8, 9]]), torch.tensor([[4, 4, 6, 7], [3, 6, 7, 12]])
+    read, targets = target[:, :-1], target[:, 1:].clone()
     targets[1, 0] = -100
     pairs = [(b, t) for b in range(2) for t in range(3) if read[b, t] != read[b, t + 1] and targets[b, t] != -100]
     assert pairs == [(0, 0), (0, 2), (1, 1), (1, 2)]
@@ -47,17 +47,17 @@ def test_what_an_embedding_reads_is_held_against_the_targets(is_time_first):
 
 def test_of_a_translator_it_is_what_the_decoder_reads(tmp_path):
     torch.manual_seed(0)
-    source, said = torch.randint(3, 20, (4, 6)), torch.randint(3, 20, (4, 7))
-    model = nn.ModuleDict({"source": nn.Embedding(20, 8), "said": nn.Embedding(20, 8)})
+    source, target = torch.randint(3, 20, (4, 6)), torch.randint(3, 20, (4, 7))
+    model = nn.ModuleDict({"source": nn.Embedding(20, 8), "answer": nn.Embedding(20, 8)})
     model["transformer"], model["head"] = nn.Transformer(8, 2, 1, 1, 8, batch_first=True), nn.Linear(8, 20)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     recorder = Recorder(model, tmp_path, optimizer=optimizer, vocabulary=20)
     for _ in range(10):
-        states = model["transformer"](model["source"](source), model["said"](said[:, :-1]))
-        loss = nn.functional.cross_entropy(model["head"](states).flatten(0, 1), said[:, 1:].flatten())
+        states = model["transformer"](model["source"](source), model["answer"](target[:, :-1]))
+        loss = nn.functional.cross_entropy(model["head"](states).flatten(0, 1), target[:, 1:].flatten())
         loss.backward()
         optimizer.step()
-        recorder.step(loss, batch=(source, said[:, 1:]))
+        recorder.step(loss, batch=(source, target[:, 1:]))
     recorder.close()
     run = read_run(tmp_path)
     assert run.value("data.embedded_shift_match").values[0, 0] == 1.0
@@ -67,17 +67,17 @@ def test_of_a_translator_it_is_what_the_decoder_reads(tmp_path):
 @pytest.mark.parametrize("shifts", [False, True])
 def test_a_decoder_that_is_given_what_it_is_to_write_is_known_by_what_it_reads(tmp_path, shifts):
     torch.manual_seed(0)
-    source, said = torch.randint(3, 20, (4, 6)), torch.randint(3, 20, (4, 7))
-    model = nn.ModuleDict({"source": nn.Embedding(20, 8), "said": nn.Embedding(20, 8), "head": nn.Linear(8, 20)})
+    source, target = torch.randint(3, 20, (4, 6)), torch.randint(3, 20, (4, 7))
+    model = nn.ModuleDict({"source": nn.Embedding(20, 8), "answer": nn.Embedding(20, 8), "head": nn.Linear(8, 20)})
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with Recorder(model, tmp_path, optimizer=optimizer, vocabulary=20) as recorder:
         for _ in range(10):
-            read = said[:, :-1] if shifts else said[:, 1:]
-            states = model["said"](read) + model["source"](source).mean(1, keepdim=True)
-            loss = nn.functional.cross_entropy(model["head"](states).flatten(0, 1), said[:, 1:].flatten())
+            read = target[:, :-1] if shifts else target[:, 1:]
+            states = model["answer"](read) + model["source"](source).mean(1, keepdim=True)
+            loss = nn.functional.cross_entropy(model["head"](states).flatten(0, 1), target[:, 1:].flatten())
             loss.backward()
             optimizer.step()
-            recorder.step(loss, batch=(source, said[:, 1:]))
+            recorder.step(loss, batch=(source, target[:, 1:]))
     (found,) = read_run(tmp_path).value("data.target_equals_embedded").values[-1]
     assert found < 0.3 if shifts else found == 1.0
 

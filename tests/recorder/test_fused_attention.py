@@ -637,8 +637,8 @@ def test_attention_that_cannot_be_seen_is_said_once(batches, train, tmp_path, ca
     model.blocks[1].attn.__class__ = Linear
     model.blocks[1].attn.attend = Linear.attend
     train(model, 3, tmp_path, cadence=EVERY)
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said == "attention in blocks.1.attn is computed out of sight and not recorded"
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert message == "attention in blocks.1.attn is computed out of sight and not recorded"
 
 
 class Pair(torch.nn.Module):
@@ -696,7 +696,7 @@ class Unseen(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("model", "shape", "said"),
+    ("model", "shape", "message"),
     [
         (Pair(), (2, 1, 6, 6), ""),
         (torch.nn.Sequential(AttentionBlock(Inner())), (2, 5, 8), ""),
@@ -708,14 +708,14 @@ class Unseen(torch.nn.Module):
         ),
     ],
 )
-def test_only_of_attention_is_said_that_it_is_out_of_sight(model, shape, said, tmp_path, caplog):
+def test_only_of_attention_is_said_that_it_is_out_of_sight(model, shape, message, tmp_path, caplog):
     caplog.set_level(logging.WARNING, "ckaudit.recorder")
     with Recorder(model, tmp_path, cadence=EVERY) as recorder:
         for _ in range(2):
             model(torch.randn(shape)).sum().backward()
             recorder.step(1.0)
-    assert caplog.text.count("out of sight") == bool(said)
-    assert said in caplog.text
+    assert caplog.text.count("out of sight") == bool(message)
+    assert message in caplog.text
 
 
 def test_a_copied_or_saved_model_leaves_the_observer_behind(batches):

@@ -84,10 +84,10 @@ def folder_of(runs):
     """Return the folder of a training that went well on all ranks."""
 
     def find(name, *, is_killed=False):
-        folder, ended, said = runs
+        folder, ended, output = runs
         first, *others = ended[name]
         # gloo ends the rank that is left by an exception, or by a signal
-        assert (first != 0 and others == [-9]) if is_killed else not any(ended[name]), said
+        assert (first != 0 and others == [-9]) if is_killed else not any(ended[name]), output
         return folder / TRAININGS[name].get("folder", name)
 
     return find

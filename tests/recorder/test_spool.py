@@ -498,7 +498,7 @@ def test_push_says_what_is_wrong_with_its_words(capfd, tmp_path):
     from ckaudit.cli.run import run
 
     (tmp_path / "run").mkdir()
-    for words, said in (
+    for words, message in (
         (["push", "s3://bucket/nothing"], "has no spool on this machine"),
         (["push", "--to", "s3://bucket/run"], "--to puts one run folder up"),
         (["push", str(tmp_path / "gone"), "--to", "s3://bucket/run"], "there is no folder"),
@@ -507,7 +507,7 @@ def test_push_says_what_is_wrong_with_its_words(capfd, tmp_path):
         (["push", "--time-out", "soon"], "is no number of seconds"),  # as it was called before
     ):
         assert run(words) == 2
-        assert said in capfd.readouterr().err
+        assert message in capfd.readouterr().err
     assert run(["push"]) == 0
     assert "nothing waits here" in capfd.readouterr().err
 

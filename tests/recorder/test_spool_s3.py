@@ -40,7 +40,7 @@ def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if not path.name.startswith(".")}  # the server's own
 
 
-def words_of(address, start_step=0, steps=0, end="close"):
+def arguments_of(address, start_step=0, steps=0, end="close"):
     return "tests.recorder.spooled", address, str(start_step), str(steps), end
 
 
@@ -77,7 +77,7 @@ def test_a_connection_that_is_lost_for_a_while_costs_nothing(s3, tiny, train, mo
 @pytest.mark.parametrize("again", ["here", "on another machine"])
 def test_a_killed_training_leaves_a_run_that_a_restart_goes_on_with(s3, tmp_path, monkeypatch, again):  # noqa: F811
     address, folder = s3.uri("nano"), s3.folder / "nano"
-    process = Started(*words_of(address), out=tmp_path / "steps", **os.environ)
+    process = Started(*arguments_of(address), out=tmp_path / "steps", **os.environ)
     end = monotonic() + 60
     while not (folder / "scalars.jsonl").exists() and monotonic() < end:
         sleep(0.01)
@@ -92,7 +92,7 @@ def test_a_killed_training_leaves_a_run_that_a_restart_goes_on_with(s3, tmp_path
         lines = lines_here
     else:
         monkeypatch.setenv("CKAUDIT_SPOOL", str(tmp_path / "another"))
-    done = training(*words_of(address, start_step=lines, steps=10), **os.environ)
+    done = training(*arguments_of(address, start_step=lines, steps=10), **os.environ)
     assert (done.returncode, done.stdout.split()[-1]) == (0, str(lines + 10)), done.stderr
     assert what_is_left(folder)[0] == lines + 10
     assert len(json.loads((folder / "run.json").read_bytes())["sessions"]) == 2
@@ -102,7 +102,7 @@ def test_a_killed_training_leaves_a_run_that_a_restart_goes_on_with(s3, tmp_path
 
 def test_the_end_of_the_program_closes_a_recorder_that_was_left_open(s3):  # noqa: F811
     address = s3.uri("nano")
-    command = [sys.executable, "-m", *words_of(address, steps=20, end="leave")]
+    command = [sys.executable, "-m", *arguments_of(address, steps=20, end="leave")]
     subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=120)
     assert files(s3.folder / "nano") == files(spool_of(address).run)
     assert json.loads((s3.folder / "nano" / "run.json").read_bytes())["sessions"][0]["end"]

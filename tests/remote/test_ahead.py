@@ -32,7 +32,7 @@ def program(text: str, *words: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
 
 
-def said(command: str, place: str, text: str = "") -> tuple[int, str, str]:
+def output_of(command: str, place: str, text: str = "") -> tuple[int, str, str]:
     """Return what a command says of a run, as if the address were its name; a text of its own needs a process of its own."""
     words = (command, place, "-f", "json")
     done = program(text, *words) if text else ckaudit(*words, cwd=ROOT, **os.environ)
@@ -77,10 +77,10 @@ def test_a_run_can_be_read_before_its_checkpoints_are_there(uri: str, through: P
 
 @pytest.mark.parametrize("command", ["triage", "validate"])
 def test_the_answer_is_that_of_the_folder_cold_and_warm(uri: str, through: Proxy, command: str) -> None:
-    expected = said(command, str(HEALTHY))
-    assert said(command, uri) == expected
+    expected = output_of(command, str(HEALTHY))
+    assert output_of(command, uri) == expected
     through.asked.clear()
-    assert said(command, uri) == expected
+    assert output_of(command, uri) == expected
     assert not [path for path in through.asked if "list-type" not in path]
 
 
@@ -110,28 +110,28 @@ def test_what_changes_and_goes_meanwhile_is_read_as_it_is_then(s3: Bucket, uri: 
         return Fault(delay=0.1) if "analysis" in path else None
 
     through.fault = writer
-    found = said(command, uri)
+    found = output_of(command, uri)
     assert not (s3.folder / "run" / LAST).exists()
-    assert found == said(command, str(s3.folder / "run"))
+    assert found == output_of(command, str(s3.folder / "run"))
 
 
 def test_what_cannot_be_fetched_is_named_while_others_are_read(uri: str, through: Proxy) -> None:
     through.fault = lambda method, path, count: Fault(cut=0.4) if name_of(path) == LAST else None
     began = time.monotonic()
-    code, out, err = said("triage", uri, QUICK + COMMAND)
+    code, out, err = output_of("triage", uri, QUICK + COMMAND)
     assert (code, out) == (2, "")
     assert f"error: RUN/{LAST}: the connection failed" in err
     assert "hint: " in err
     assert time.monotonic() - began < 30
     through.fault = lambda method, path, count: None
     through.asked.clear()
-    assert said("triage", uri) == said("triage", str(HEALTHY))
+    assert output_of("triage", uri) == output_of("triage", str(HEALTHY))
     assert len([path for path in through.asked if "list-type" not in path]) < 10  # what had come is not fetched again
 
 
 @pytest.mark.parametrize("address", ["s3://no-such-bucket/run", "s3://no-such-bucket"])
 def test_what_is_not_there_is_told_as_ever(s3: Bucket, address: str) -> None:
-    code, out, err = said("validate", address)
+    code, out, err = output_of("validate", address)
     assert (code, out) == (2, "")
     assert err.startswith("error: RUN does not exist\nhint: ")
 
@@ -141,7 +141,7 @@ def test_a_fetching_process_that_is_killed_is_done_without(uri: str, through: Pr
         "import os, signal; from ckaudit.remote.ahead import ProcessArrivals as A; begin = A.begin; "
         "A.begin = lambda self, progress: (begin(self, progress), os.kill(self._process, signal.SIGKILL))[0]; "
     )
-    assert said("triage", uri, text + COMMAND) == said("triage", str(HEALTHY))
+    assert output_of("triage", uri, text + COMMAND) == output_of("triage", str(HEALTHY))
 
 
 def test_nothing_goes_on_behind_a_command_that_was_killed(uri: str, through: Proxy) -> None:

@@ -32,7 +32,7 @@ def runs(s3: Bucket) -> Bucket:
     return s3
 
 
-def said(capfd, *words: str) -> tuple[int, str, str]:
+def output_of(capfd, *words: str) -> tuple[int, str, str]:
     code = run([str(word) for word in words])
     out, err = capfd.readouterr()
     return code, out, err
@@ -63,7 +63,7 @@ def test_every_reading_command_says_of_an_address_what_it_says_of_the_folder(run
     def check(words: list[str]) -> None:
         capfd.readouterr()
         there = [_at(runs, word) for word in words]
-        expected, found = said(capfd, *words), said(capfd, *there)
+        expected, found = output_of(capfd, *words), output_of(capfd, *there)
         assert found[0] == expected[0]
         for stream in (1, 2):
             told = found[stream].replace("s3:<!-- -->//", "s3://").replace(f"s3://{runs.name}/runs/", "")
@@ -84,7 +84,7 @@ def _at(runs: Bucket, word: str) -> str:
 def test_siblings_are_named_by_a_pattern_of_addresses(s3: Bucket, capfd) -> None:
     for name in ("replica", "replica_2", "base", "lr_doubled"):
         s3.put(f"pairs/{name}", ROOT / "fixtures/pairs" / name)
-    code, out, err = said(
+    code, out, err = output_of(
         capfd, "triage", s3.uri("pairs/lr_doubled/"), "--like", s3.uri("pairs/*"), "-f", "json", "--fail-on", "sev0"
     )
     assert code == 0, err
@@ -99,14 +99,14 @@ def test_files_in_findings_stay_relative_and_sarif_says_from_where(runs: Bucket,
     uri = runs.uri("runs/bad run")
     runs.put("runs/bad run", RUNS / "healthy")
     runs.put("runs/bad run/analysis_checkpoint_step_00000100.json", b"{")
-    code, out, _ = said(capfd, "validate", uri, "-f", "json")
+    code, out, _ = output_of(capfd, "validate", uri, "-f", "json")
     report = json.loads(out)
     assert (code, report["subject"]) == (1, uri)
     assert "analysis_checkpoint_step_00000100.json" in {finding["file"] for finding in report["findings"]}
-    _, out, _ = said(capfd, "validate", uri, "-f", "github")
+    _, out, _ = output_of(capfd, "validate", uri, "-f", "github")
     assert f"file={uri}/analysis_checkpoint_step_00000100.json" in out.replace("%3A", ":")
     assert "cache" not in out
-    _, out, _ = said(capfd, "validate", uri, "-f", "sarif")
+    _, out, _ = output_of(capfd, "validate", uri, "-f", "sarif")
     (log,) = json.loads(out)["runs"]
     (base,) = log["originalUriBaseIds"].values()
     assert base["uri"] == uri.replace(" ", "%20") + "/"
@@ -117,7 +117,7 @@ def test_files_in_findings_stay_relative_and_sarif_says_from_where(runs: Bucket,
 def test_reports_name_the_address(runs: Bucket, capfd, tmp_path: Path) -> None:
     one, other = runs.uri("runs/healthy"), runs.uri("runs/nan_batch")
     for name in ("report.html", "report.svg", "report.md"):
-        code, _, err = said(capfd, "report", one, other, "-o", tmp_path / name, "--fail-on", "sev0")
+        code, _, err = output_of(capfd, "report", one, other, "-o", tmp_path / name, "--fail-on", "sev0")
         assert code == 1, err
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert "cache" + os.sep + "runs" not in text
@@ -127,7 +127,7 @@ def test_reports_name_the_address(runs: Bucket, capfd, tmp_path: Path) -> None:
 def test_outputs_stay_on_this_machine(s3: Bucket, capfd) -> None:
     uri = s3.put("run", RUNS / "healthy")
     for words in (["triage", "x", "-o", uri], ["triage", "x", f"--output={uri}"], ["hash", "x", "--into", uri]):
-        code, _, err = said(capfd, *words)
+        code, _, err = output_of(capfd, *words)
         assert (code, f"{uri} is an address" in err) == (2, True), err
 
 
@@ -139,7 +139,7 @@ def test_errors_name_the_address_and_what_to_do_and_no_secret(s3: Bucket, capfd)
         "http://127.0.0.1:9/run.csv?sig=topsecret": "error: http://127.0.0.1:9/run.csv: the connection failed",
     }
     for uri, expected in cases.items():
-        code, out, err = said(capfd, "triage", uri)
+        code, out, err = output_of(capfd, "triage", uri)
         assert (code, out) == (2, "")
         assert expected in err
         assert "hint: " in err
@@ -149,7 +149,7 @@ def test_errors_name_the_address_and_what_to_do_and_no_secret(s3: Bucket, capfd)
 
 
 def test_help_and_commands_that_read_no_run_fetch_nothing(capfd) -> None:
-    assert said(capfd, "triage", "s3://nowhere/run", "--help")[0] == 0
+    assert output_of(capfd, "triage", "s3://nowhere/run", "--help")[0] == 0
     assert {*COMMANDS, *GROUPS} >= READ
     assert not READ & {"explain", "docs", "lab", "drill", "push", "fleet", "watch"}
 
@@ -204,10 +204,10 @@ def test_a_circle_of_links_in_a_local_folder_is_no_endless_walk(tmp_path: Path, 
     (tmp_path / "runs/a/up").symlink_to(tmp_path / "runs", target_is_directory=True)
     (tmp_path / "runs/self").symlink_to("self")
     for command in ("triage", "validate", "metrics", "coverage"):
-        code, _, err = said(capfd, command, str(tmp_path / "runs"))
+        code, _, err = output_of(capfd, command, str(tmp_path / "runs"))
         assert code == 2
         assert str(tmp_path / "runs") in err
-        code, _, err = said(capfd, command, str(tmp_path / "runs/self"))
+        code, _, err = output_of(capfd, command, str(tmp_path / "runs/self"))
         assert code == 2
         assert "self" in err
         assert "bug" not in err

@@ -86,7 +86,7 @@ def test_a_missing_client_is_named_with_what_installs_it(scheme: str, library: s
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "words"),
+    ("message", "kind", "words"),
     [
         (
             'RPCError("org.apache.hadoop.security.AccessControlException", "Permission denied: user=ann\\n\\tat o.a.h")',
@@ -102,8 +102,8 @@ def test_a_missing_client_is_named_with_what_installs_it(scheme: str, library: s
         ('OperationFailed("block is missing")', "passing", "block is missing"),
     ],
 )
-def test_what_a_name_node_answers_has_its_own_kind_of_error(said: str, kind: str, words: str) -> None:
-    error = _as_error(RuntimeError(said))
+def test_what_a_name_node_answers_has_its_own_kind_of_error(message: str, kind: str, words: str) -> None:
+    error = _as_error(RuntimeError(message))
     assert words in str(error)
     assert "\tat" not in str(error)
     assert isinstance(error, PermissionError) == (kind == "denied")
@@ -144,11 +144,11 @@ def test_a_run_is_read_as_if_it_lay_here(scheme: str, place, capfd) -> None:
     }
     capfd.readouterr()
     for command in ("triage", "validate"):
-        said = []
+        outputs = []
         for place_of_run in (address, str(HEALTHY)):
             assert run([command, place_of_run, "--format", "json"]) == 0
-            said.append(capfd.readouterr().out.replace(place_of_run, "RUN"))
-        assert said[0] == said[1]
+            outputs.append(capfd.readouterr().out.replace(place_of_run, "RUN"))
+        assert outputs[0] == outputs[1]
 
 
 @SCHEMES

@@ -128,7 +128,7 @@ def test_what_passes_is_tried_again(s3: Bucket, through: Proxy, client: str, qui
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "message"),
     [
         (Fault(busy=True), "the server is too busy"),
         (Fault(cut=0.4), "the connection failed"),
@@ -137,12 +137,12 @@ def test_what_passes_is_tried_again(s3: Bucket, through: Proxy, client: str, qui
     ],
 )
 def test_what_lasts_is_told_by_the_name_of_the_object_and_soon(
-    s3: Bucket, through: Proxy, client: str, quick: None, fault: Fault, said: str
+    s3: Bucket, through: Proxy, client: str, quick: None, fault: Fault, message: str
 ) -> None:
     uri = s3.put("run", HEALTHY)
     through.fault = lambda method, path, count: fault if path.partition("?")[0].endswith("scalars.jsonl") else None
     began = time.monotonic()
-    with pytest.raises(UnreadableError, match=rf"^{uri}/scalars.jsonl.*{said}") as told:
+    with pytest.raises(UnreadableError, match=rf"^{uri}/scalars.jsonl.*{message}") as told:
         local_copy(uri)
     assert time.monotonic() - began < 15
     assert told.value.hint

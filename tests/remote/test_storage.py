@@ -172,13 +172,13 @@ def test_what_is_wrong_on_the_web_is_told_without_what_signs_the_address(web, mo
         local_copy(f"{address}/nope")
     codes = {403: "may not be read", 401: "may not be read", 503: "the server is too busy"}
     monkeypatch.setattr(filesystem, "LONGEST_WAIT", 0.01)
-    for code, said in codes.items():
+    for code, message in codes.items():
         answer = {name: partial(lambda self, code=code: self.send_error(code)) for name in ()}
         handler = type("Failing", (Quiet,), {"do_GET": lambda self, code=code: self.send_error(code), **answer})
         handler.do_HEAD = handler.do_GET
         with serving(handler) as failing, pytest.raises(UnreadableError) as told:
             local_copy(f"http://ann:pass@{failing.removeprefix('http://')}/a.csv?sig=secret")
-        assert said in str(told.value), told.value
+        assert message in str(told.value), told.value
         assert not {word for word in ("secret", "pass@", "ann") if word in str(told.value) + told.value.hint}
 
 
@@ -224,15 +224,15 @@ def test_paths_of_this_machine_are_themselves(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("uri", "error", "said"),
+    ("uri", "error", "message"),
     [
         ("ftp://host/run", UsageError, "nothing here reads ftp:// addresses"),
         ("gs://bucket/run", UnreadableError, r"to read it takes gcsfs, which is not installed"),
         ("abfs://c@account/run", UnreadableError, r"to read it takes adlfs, which is not installed"),
     ],
 )
-def test_what_reads_an_address_is_named_where_it_is_missing(uri: str, error: type[Exception], said: str, tmp_path) -> None:
-    with pytest.raises(error, match=said):
+def test_what_reads_an_address_is_named_where_it_is_missing(uri: str, error: type[Exception], message: str, tmp_path) -> None:
+    with pytest.raises(error, match=message):
         local_copy(uri, cache=tmp_path)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ckaudit.contract.schema.report import SEVERITIES
-from tests.called import ckaudit
+from tests.in_process import ckaudit
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "fixtures"
@@ -131,16 +131,16 @@ WORDS = {"no finding": {"OK", "NOT JUDGED"}, "limited": {"LIMITED", "NOT JUDGED"
 
 def texts(source: Path, page: Path, options: tuple[str, ...] = ()) -> dict[str, str]:
     """Return what each format prints of a run or a log."""
-    said = {form: printed("triage", source, "-v", "--format", form, *options) for form in ("json", *FORMATS)}
+    outputs = {form: printed("triage", source, "-v", "--format", form, *options) for form in ("json", *FORMATS)}
     printed("report", source, "-o", page, *options)
-    return said | {"page": page.read_text(encoding="utf-8")}
+    return outputs | {"page": page.read_text(encoding="utf-8")}
 
 
-def disagreements(said: dict[str, str]) -> list[str]:
+def disagreements(outputs: dict[str, str]) -> list[str]:
     """Return where formats say something else than JSON does."""
-    report, found = json.loads(said["json"]), []
-    whole = of_json(said["json"])
-    told = {form: read(said[form]) for form, read in FORMATS.items()} | {"page": of_page(said["page"])}
+    report, found = json.loads(outputs["json"]), []
+    whole = of_json(outputs["json"])
+    told = {form: read(outputs[form]) for form, read in FORMATS.items()} | {"page": of_page(outputs["page"])}
     titles = {each["cause"]: each["title"] for each in report.get("diagnoses", [])}
     word = told["terminal"].word
     for form, each in told.items():
@@ -157,7 +157,7 @@ def disagreements(said: dict[str, str]) -> list[str]:
         cause = titles.get(whole.cause or "") if form == "page" else whole.cause
         if each.cause != cause:
             found.append(f"{form} has {each.cause} first, JSON {cause}")
-    return found + contradictions(report) + foreign_calls(report, said)
+    return found + contradictions(report) + foreign_calls(report, outputs)
 
 
 def contradictions(report: dict[str, Any]) -> list[str]:
@@ -178,13 +178,13 @@ def contradictions(report: dict[str, Any]) -> list[str]:
     return found
 
 
-def foreign_calls(report: dict[str, Any], said: dict[str, str]) -> list[str]:
+def foreign_calls(report: dict[str, Any], outputs: dict[str, str]) -> list[str]:
     """Return the calls of a recorder that formats tell to whom has none: unless one is made beside them."""
     facts = " ".join([*report.get("notes", []), report["subject"]])
     if not re.search(r"read as (?!ckaudit)", facts):
         return []
     plain = {
-        form: html.unescape(re.sub(r"<script.*?</script>|<[^>]+>", "\n", text, flags=re.DOTALL)) for form, text in said.items()
+        form: html.unescape(re.sub(r"<script.*?</script>|<[^>]+>", "\n", text, flags=re.DOTALL)) for form, text in outputs.items()
     }
     return [
         f"{form}: {line.strip()[:120]}"

@@ -16,7 +16,7 @@ from ckaudit.explain import explain, groups, known_names
 from ckaudit.policy.policy_schema import GateTerms
 from ckaudit.reports import render
 from ckaudit.reports.brief.text_budget import clipped, fitted
-from tests.called import ckaudit
+from tests.in_process import ckaudit
 from tests.reports.diff.sample import SAMPLES as COMPARISONS
 from tests.reports.test_hostile import ANYTHING, reports
 

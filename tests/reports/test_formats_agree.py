@@ -21,29 +21,31 @@ SOURCES = {
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_all_formats_say_the_same_and_nothing_that_contradicts_itself(source, tmp_path):
-    said = agreement.texts(FIXTURES / source, tmp_path / "page.html", SOURCES[source])
-    assert not agreement.disagreements(said)
+    outputs = agreement.texts(FIXTURES / source, tmp_path / "page.html", SOURCES[source])
+    assert not agreement.disagreements(outputs)
 
 
 def test_what_disagrees_is_seen(tmp_path):
-    said = agreement.texts(FIXTURES / "runs/overfit_tiny", tmp_path / "page.html")
-    report = json.loads(said["json"])
-    assert agreement.of_json(said["json"]).findings
+    outputs = agreement.texts(FIXTURES / "runs/overfit_tiny", tmp_path / "page.html")
+    report = json.loads(outputs["json"])
+    assert agreement.of_json(outputs["json"]).findings
     for form in ("terminal", "markdown", "brief", "page"):
         assert any(
-            form in each for each in agreement.disagreements(said | {form: said[form].replace("at step 600", "at step 60")})
+            form in each for each in agreement.disagreements(outputs | {form: outputs[form].replace("at step 600", "at step 60")})
         )
-    assert agreement.disagreements(said | {"page": said["page"].replace('<li id="f-0"', "<li")})
-    assert agreement.disagreements(said | {"brief": said["brief"].replace("cause 1: too_little_data", "cause 1: bad_batch")})
+    assert agreement.disagreements(outputs | {"page": outputs["page"].replace('<li id="f-0"', "<li")})
+    assert agreement.disagreements(
+        outputs | {"brief": outputs["brief"].replace("cause 1: too_little_data", "cause 1: bad_batch")}
+    )
     told = ["sev2: look; nothing written so far is known to be good"]
     assert agreement.contradictions(report | {"response": told})
     assert agreement.foreign_calls({"notes": ["read as CSV: x"], "subject": ""}, {"brief": "call recorder.after_backward()"})
 
 
 def test_a_log_of_lightning_is_told_the_callback_of_its_trainer(tmp_path):
-    said = agreement.texts(FIXTURES / "trackers/lightning_logs", tmp_path / "page.html", ("--run", "2"))
+    outputs = agreement.texts(FIXTURES / "trackers/lightning_logs", tmp_path / "page.html", ("--run", "2"))
     assert (
         'give the Trainer callbacks=[ckaudit.recorder.lightning.RecorderCallback("run/")]'
-        in json.loads(said["json"])["to_judge_more"]
+        in json.loads(outputs["json"])["to_judge_more"]
     )
-    assert "after_backward" not in said["page"]
+    assert "after_backward" not in outputs["page"]

@@ -95,8 +95,8 @@ def test_no_line_is_wider_than_the_screen_and_no_column_is_lost_on_a_wide_one(wi
 def test_a_column_without_room_is_named_and_what_is_to_be_typed_stays_whole(width):
     drawn = labels(width, True)
     missing = {"trend", "shape", "unit", "points", "step", "where", "of"} - set(drawn.splitlines()[0].split())
-    said = drawn.replace("\n", " ").partition("no room for ")[2].partition(":")[0]
-    assert {name.strip() for name in said.split(",") if name} == missing
+    left_out = drawn.replace("\n", " ").partition("no room for ")[2].partition(":")[0]
+    assert {name.strip() for name in left_out.split(",") if name} == missing
     assert "(-v names them)" in drawn
     assert "  ... and 4 more (--all)" in drawn.splitlines()
 

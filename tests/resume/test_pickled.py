@@ -48,19 +48,19 @@ def test_plain_values_are_what_unpickling_gives(protocol):
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_nothing_is_executed_and_the_name_is_told(tmp_path, protocol):
     data = pickle.dumps({"a": Runs(tmp_path / "done")}, protocol)
-    said = read_pickle(data)
-    assert said.names == (f"{os.system.__module__}.system",)
-    assert set(said.names) == said.called
+    facts = read_pickle(data)
+    assert facts.names == (f"{os.system.__module__}.system",)
+    assert set(facts.names) == facts.called
     assert not (tmp_path / "done").exists()
     pickle.loads(data)
     assert (tmp_path / "done").exists()
 
 
 def test_objects_are_calls_with_their_state():
-    said = read_pickle(pickle.dumps(collections.OrderedDict(a=1), 2))
-    assert isinstance(said.value, PickledCall)
-    assert said.value.items == [("a", 1)]
-    assert [(way, part) for way, part in parts(said.value) if part == 1] == [(("a",), 1)]
+    facts = read_pickle(pickle.dumps(collections.OrderedDict(a=1), 2))
+    assert isinstance(facts.value, PickledCall)
+    assert facts.value.items == [("a", 1)]
+    assert [(way, part) for way, part in parts(facts.value) if part == 1] == [(("a",), 1)]
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_objects_are_calls_with_their_state():
 )
 def test_deep_and_odd_pickles_are_bounded(nest):
     try:
-        said = read_pickle(b"\x80\x04" + nest + b".")
+        facts = read_pickle(b"\x80\x04" + nest + b".")
     except BadPickle:
         return
-    assert sum(1 for _ in parts(said.value)) <= 100
+    assert sum(1 for _ in parts(facts.value)) <= 100
 
 
 def test_a_pickle_that_holds_itself_ends():

@@ -65,8 +65,10 @@ class Environment:
     def row(self) -> str:
         """Return it as a row of the table."""
         libraries = " ".join(f"{name} {version}" for name, version in self.libraries.items())
-        said = "; ".join(self.failed).replace("|", "\\|") or "as they must"
-        return f"| {self.python} | {self.dependencies} | {self.artifact} | {libraries} | {said} | {self.answers} | {self.tests} |"
+        wrong = "; ".join(self.failed).replace("|", "\\|") or "as they must"
+        return (
+            f"| {self.python} | {self.dependencies} | {self.artifact} | {libraries} | {wrong} | {self.answers} | {self.tests} |"
+        )
 
 
 def install(environment: Environment, folder: Path, artifact: Path, *extras: str) -> None:

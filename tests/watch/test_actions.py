@@ -131,7 +131,7 @@ def test_a_command_that_takes_too_long_is_ended() -> None:
 
 
 def test_a_command_that_fails_is_complained_about_and_the_next_event_is_still_told() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     done: list[WatchEvent] = []
 
     def act(event: WatchEvent) -> None:
@@ -139,25 +139,25 @@ def test_a_command_that_fails_is_complained_about_and_the_next_event_is_still_to
         if len(done) == 1:
             command(python("raise SystemExit(3)"))(event)
 
-    worker = Worker("--exec", act, said.append)
+    worker = Worker("--exec", act, messages.append)
     worker.put(EVENT)
     worker.put(EVENT)
     worker.finish(30)
     assert len(done) == 2
-    assert said == [f"--exec: RuntimeError: {sys.executable} ended with 3"]
+    assert messages == [f"--exec: RuntimeError: {sys.executable} ended with 3"]
 
 
 def test_handing_over_never_waits_and_what_piles_up_is_dropped_with_a_word() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     hold = threading.Event()
-    worker = Worker("--exec", lambda _: hold.wait(10) and None, said.append)
+    worker = Worker("--exec", lambda _: hold.wait(10) and None, messages.append)
     began = monotonic()
     for _ in range(150):
         worker.put(EVENT)
     assert monotonic() - began < 1
     worker.finish(0.05)
     hold.set()
-    assert said == [
+    assert messages == [
         "--exec is too slow: 100 events wait, and further ones are dropped",
         "--exec was not done after 0 s, and is left",
     ]

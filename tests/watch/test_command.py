@@ -79,7 +79,7 @@ def test_what_is_milder_does_not_end_it_and_is_not_told_to_the_command(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["nowhere"], "nowhere does not exist"),
         ([], "no run was named"),
@@ -91,11 +91,11 @@ def test_what_is_milder_does_not_end_it_and_is_not_told_to_the_command(tmp_path:
     ],
 )
 def test_where_there_is_nothing_to_watch_it_ends_with_2(
-    words: list[object], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    words: list[object], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["watch", *map(str, words)]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_the_process_ends_with_2_where_there_is_nothing_to_watch() -> None:

@@ -34,11 +34,11 @@ def watched(*patterns, **options):
 
 def told(rounds, times=2):
     """Look so often, and return what was said: names of events or codes of findings, by run."""
-    said = {}
+    words = {}
     for _ in range(times):
         for event in rounds.poll():
-            said.setdefault(event.run, []).append(event.finding.code if event.finding else event.event)
-    return said
+            words.setdefault(event.run, []).append(event.finding.code if event.finding else event.event)
+    return words
 
 
 def test_words_that_stand_for_many_runs(tmp_path):
@@ -118,16 +118,16 @@ def test_a_run_that_grows_in_a_bucket_is_read_on_and_not_anew(s3):  # noqa: F811
     told(rounds)
     files = [name for name in sorted(whole) if name.startswith("analysis_checkpoint")]
     s3.put("runs/nano/run.json", json.dumps(manifest).encode())
-    said = []
+    words = []
     for part in range(1, 5):
         for name in files[: len(files) * part // 4]:
             if not (s3.folder / "runs" / "nano" / name).exists():
                 s3.put(f"runs/nano/{name}", whole[name])
         s3.put("runs/nano/scalars.jsonl", b"".join(lines[: len(lines) * part // 4]))
-        said += told(rounds).get(s3.uri("runs/nano"), [])
-    assert said[0] == "watching"
-    assert "anew" not in said
-    assert said.count("NUM001") == [event.finding.code for event in _alone("nan_batch") if event.finding].count("NUM001")
+        words += told(rounds).get(s3.uri("runs/nano"), [])
+    assert words[0] == "watching"
+    assert "anew" not in words
+    assert words.count("NUM001") == [event.finding.code for event in _alone("nan_batch") if event.finding].count("NUM001")
     for session, end in zip(manifest["sessions"], ends, strict=True):
         session["end"] = end or 1.0
     s3.put("runs/nano/run.json", json.dumps(manifest).encode())

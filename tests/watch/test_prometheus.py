@@ -84,12 +84,12 @@ def test_a_file_that_cannot_be_written_is_complained_about_once(tmp_path):
     with pytest.raises(UsageError, match="no file that can be written"):
         Exporter(str(tmp_path / "nowhere" / "x.prom"), print)
     (tmp_path / "folder").mkdir()
-    said = []
-    exporter = Exporter(str(tmp_path / "folder" / "x.prom"), said.append)
+    messages = []
+    exporter = Exporter(str(tmp_path / "folder" / "x.prom"), messages.append)
     (tmp_path / "folder").rmdir()
     for _ in range(2):
         exporter.update(list, at_once=True)
-    assert len(said) == 1
+    assert len(messages) == 1
     (tmp_path / "folder").mkdir()
     exporter.update(list, at_once=True)
     assert (tmp_path / "folder" / "x.prom").read_text().endswith("\n")

@@ -31,8 +31,8 @@ def communication_bound(
     More than `much` of a step is communication at the end (M45). One slow rank makes all others wait inside the exchange, and so
     does data that comes late on one rank. Log odds are first guesses.
     """
-    if comm is not None and (talk := comm.late_median()) is not None and talk > much:
-        yield supports(strong, f"{talk:.0%} of a step is communication (median)", comm.name)
+    if comm is not None and (comm_share := comm.late_median()) is not None and comm_share > much:
+        yield supports(strong, f"{comm_share:.0%} of a step is communication (median)", comm.name)
     if slow := findings.first(straggler):
         yield contradicts(strong, f"one rank is slow, and the others wait for it in the exchange: {slow.message}", slow)
     if stall is not None and (wait := stall.late_median()) is not None:

@@ -47,5 +47,5 @@ def input_bound(
             yield supports(medium, f"only {busy:.0%} of it is computing", compute.name)
         else:
             yield contradicts(medium, f"{busy:.0%} of a step is computing", compute.name)
-    if comm is not None and (talk := comm.late_median()) is not None and talk > much:
-        yield contradicts(medium, f"{talk:.0%} of a step is communication", comm.name)
+    if comm is not None and (comm_share := comm.late_median()) is not None and comm_share > much:
+        yield contradicts(medium, f"{comm_share:.0%} of a step is communication", comm.name)

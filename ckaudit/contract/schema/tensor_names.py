@@ -35,10 +35,10 @@ WEIGHTS = ("weight", "kernel", "scale", "gamma", "embedding", "w")
 """Last words of the names of a module's parameters, in PyTorch, Flax, Haiku and Keras."""
 
 
-def words_of(name: str) -> list[str]:
+def name_parts(name: str) -> list[str]:
     """Return the words of a name, from the outermost module to the parameter, in lower case.
 
-    >>> words_of("params/layers_0/attn/query/kernel"), words_of("blocks.0.up.bias"), words_of("dense/bias:0")
+    >>> name_parts("params/layers_0/attn/query/kernel"), name_parts("blocks.0.up.bias"), name_parts("dense/bias:0")
     (['params', 'layers_0', 'attn', 'query', 'kernel'], ['blocks', '0', 'up', 'bias'], ['dense', 'bias'])
     """
     return re.split(r"[./]", SUFFIX.sub("", name).lower())
@@ -50,7 +50,7 @@ def is_bias(name: str) -> bool:
     >>> is_bias("up.bias"), is_bias("attn/in_proj_bias"), is_bias("dense/bias:0"), is_bias("norm/scale")
     (True, True, True, False)
     """
-    last = words_of(name)[-1]
+    last = name_parts(name)[-1]
     return last in BIASES or last.startswith("bias") or last.endswith("bias")
 
 
@@ -60,7 +60,7 @@ def is_opaque_name(name: str) -> bool:
     >>> is_opaque_name("t8"), is_opaque_name("blocks.3.up.weight"), is_opaque_name("attn.q")
     (True, False, False)
     """
-    words = words_of(name)
+    words = name_parts(name)
     return words[-1] not in WEIGHTS and not is_bias(name) and _kind_by_words(words) == "other" and not NORM.search(words[-1])
 
 

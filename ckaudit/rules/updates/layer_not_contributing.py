@@ -111,7 +111,7 @@ def layer_not_contributing(
             limit=min_relative_update,
         )
     if way is not None:
-        yield from (hit for hit in _left_behind(way, rms, tensors, warmup) if hit.where not in reported)
+        yield from (hit for hit in _hardly_moved_blocks(way, rms, tensors, warmup) if hit.where not in reported)
 
 
 def _where_it_has_a_gradient(way: Series, gradient: Series | None) -> Series:
@@ -133,7 +133,7 @@ def _while_it_trains(update: Series, gradient: Series | None) -> Series:
     return replace(update, values=np.where(trains, update.values, np.nan), recorded=update.recorded & trains)
 
 
-def _left_behind(way: Series, rms: Series | None, tensors: TensorTable, warmup: int) -> Iterator[Hit]:
+def _hardly_moved_blocks(way: Series, rms: Series | None, tensors: TensorTable, warmup: int) -> Iterator[Hit]:
     """Yield the blocks that have hardly moved by the end, while another block or a tensor outside the blocks has."""
     rows = np.flatnonzero(way.finite.any(axis=1))
     if not len(rows) or way.steps[rows[-1]] <= warmup:

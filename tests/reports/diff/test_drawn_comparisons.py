@@ -83,8 +83,8 @@ def test_verbose_leaves_nothing_out():
     made = SAMPLES["worse"]()
     drawn = " ".join(render(made, "terminal", View(verbose=True)).split())
     (pair,) = made.pairs
-    said = [*pair.propagation, *pair.drifts, *pair.answers, *pair.unlike, *pair.gained, *pair.lost]
-    assert all(each.message in drawn for each in said)
+    statements = [*pair.propagation, *pair.drifts, *pair.answers, *pair.unlike, *pair.gained, *pair.lost]
+    assert all(each.message in drawn for each in statements)
     assert "more (-v" not in drawn
 
 

@@ -52,11 +52,11 @@ def path(tmp_path_factory):
 @pytest.fixture
 def opened(window, path):
     """Open a page offline; at the end nothing may stand in its console."""
-    said = []
+    messages = []
     heard = {
-        "console": lambda message: said.append(message.text),
-        "pageerror": lambda error: said.append(str(error)),
-        "request": lambda request: said.append(request.url) if not request.url.startswith(("file:", "data:")) else None,
+        "console": lambda message: messages.append(message.text),
+        "pageerror": lambda error: messages.append(str(error)),
+        "request": lambda request: messages.append(request.url) if not request.url.startswith(("file:", "data:")) else None,
     }
     for event, hear in heard.items():
         window.on(event, hear)
@@ -74,7 +74,7 @@ def opened(window, path):
     window.goto("about:blank")
     for event, hear in heard.items():
         window.remove_listener(event, hear)
-    assert said == []
+    assert messages == []
 
 
 def until(page, condition, patience=20.0):
@@ -185,10 +185,10 @@ def test_sliders_and_choices_change_the_picture(opened, real):
         chart = figure.get_attribute("data-chart")
         drawn(page, chart)
         cells = "(id) => JSON.stringify(document.querySelector(`#c-${id} .plot`)._fullData[0].z)"
-        last, said = page.evaluate(cells, chart), figure.locator("output").inner_text()
+        last, before = page.evaluate(cells, chart), figure.locator("output").inner_text()
         figure.locator("input.step").focus()
         page.keyboard.press("Home")
-        assert figure.locator("output").inner_text() != said
+        assert figure.locator("output").inner_text() != before
         assert page.evaluate(cells, chart) != last
         first = page.evaluate(cells, chart)
         figure.locator("select.where").select_option(index=1)

@@ -69,15 +69,15 @@ def many(count, words):
     ids=["many points", "long names", "many findings"],
 )
 def test_whatever_is_in_it_the_file_stays_small_and_says_what_it_lacks(names, findings, drawn, limits):
-    page, said = page_within_limit(many(findings, names[0]), large(names, **drawn), **limits)
+    page, notes = page_within_limit(many(findings, names[0]), large(names, **drawn), **limits)
     assert len(page.encode()) <= limits.get("whole", WHOLE)
     assert data(page) <= limits.get("data", DATA)
-    assert data(page) or any("left out" in each for each in said)
-    assert said
-    assert all(sentence in page for sentence in said)
+    assert data(page) or any("left out" in each for each in notes)
+    assert notes
+    assert all(sentence in page for sentence in notes)
     assert "Is it so?" in page
     names_left = set(re.findall('id="c-([a-z]+)[0-9]"', page))
-    assert names_left or any("left out" in each for each in said)
+    assert names_left or any("left out" in each for each in notes)
 
 
 def test_what_is_small_stays_as_it_is():
@@ -85,10 +85,10 @@ def test_what_is_small_stays_as_it_is():
 
 
 def test_the_very_least_is_a_verdict():
-    page, said = page_within_limit(many(400, "w"), large(["w"]), whole=2_130_000, data=1_000)
+    page, notes = page_within_limit(many(400, "w"), large(["w"]), whole=2_130_000, data=1_000)
     assert len(page.encode()) <= 2_130_000
     assert "Not drawn, for want of data" in page
-    assert any(each.endswith("24 pictures are left out; the tabs say which") for each in said)
+    assert any(each.endswith("24 pictures are left out; the tabs say which") for each in notes)
 
 
 def test_a_spike_of_one_step_outlives_every_halving():

@@ -25,7 +25,7 @@ def of_class(root, name):
     return [each for each in root.iter() if name in each.get("class", "").split()]
 
 
-def said(text):
+def number_in(text):
     """Return the number that a tick bears."""
     power = re.fullmatch(r"10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", text)
     if power:
@@ -38,7 +38,9 @@ def axis(root, anchor, attribute, *, log=False):
     ticks = []
     for text in of_class(root, anchor):
         try:
-            ticks.append((float(text.get(attribute)) - 4 * (attribute == "y"), said(text.text)))  # letters stand 4 pixels lower
+            ticks.append(
+                (float(text.get(attribute)) - 4 * (attribute == "y"), number_in(text.text))
+            )  # letters stand 4 pixels lower
         except ValueError:
             continue  # its name
     (first, low), (last, high) = ticks[0], ticks[-1]
@@ -151,7 +153,7 @@ def test_numbers_of_ticks_are_short_and_say_what_they_are():
     for value in (0, 0.2, 1, 50, 2_000, 150_000, 2.5e6, 1e-5, 3e-9, 1e12, -20, -1e-7):
         text = tick_text(value)
         assert len(text) <= 7
-        assert (-said(text[1:]) if text.startswith("-") else said(text)) == pytest.approx(value)
+        assert (-number_in(text[1:]) if text.startswith("-") else number_in(text)) == pytest.approx(value)
 
 
 def test_limits_are_drawn_where_they_are_and_only_where_the_curves_are():

@@ -1,4 +1,4 @@
-"""The program in the process of the tests, where none of its own is asked for: to fork one takes as long as an audit."""
+"""Runs ckaudit in the process of the tests: forking one takes as long as an audit."""
 
 import io
 import subprocess
