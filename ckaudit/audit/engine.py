@@ -1,6 +1,6 @@
 """The engine: opens a source, judges it, explains it, and makes a report."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -17,7 +17,6 @@ from ckaudit.audit.judge import apply_rules, gravity, judge_answers
 from ckaudit.audit.load_run import at_step, is_ours, open_run, open_runs
 from ckaudit.audit.response_plan import advised, response
 from ckaudit.audit.scale_and_stage import scale_of, stage_of
-from ckaudit.audit.several_runs import gravest_of_runs
 from ckaudit.audit.vital_checks import judged, to_judge_more, vital_checks
 from ckaudit.causes import causes
 from ckaudit.contract.check import check_checkpoint
@@ -26,9 +25,10 @@ from ckaudit.contract.io.files import BrokenFile, read_bytes
 from ckaudit.contract.io.folder import list_files, list_folder
 from ckaudit.contract.schema.import_options import NO_IMPORT_OPTIONS, ImportOptions
 from ckaudit.contract.schema.numbers import ignoring_float_errors
-from ckaudit.contract.schema.report import VERSION, Check, Diagnosis, Finding, PolicyUsed, Report, gravest
+from ckaudit.contract.schema.report import SEVERITIES, VERSION, Check, Diagnosis, Finding, PolicyUsed, Report, gravest
 from ckaudit.contract.summaries import across_files, same_kind
 from ckaudit.contract.violations import UNKNOWN_FIELD, UNKNOWN_WORD, kind
+from ckaudit.errors import UsageError
 from ckaudit.metrics import Metric
 from ckaudit.metrics.gradients import gradient_norm
 from ckaudit.metrics.loss import slice_val_loss
@@ -44,6 +44,7 @@ from ckaudit.rules import rules
 from ckaudit.run.cancelled_gradients import left_out
 from ckaudit.run.read import Progress
 from ckaudit.run.run import Run
+from ckaudit.wording import first_names
 
 BROKEN_PLUGIN = kind(
     "PLUG001",
@@ -55,6 +56,8 @@ BROKEN_PLUGIN = kind(
 )
 MAX_RUNS = 40
 """Largest number of runs in one file that are all audited; with more the user names one, or asks for a fleet."""
+JUDGED = (None, "nothing", "limited", "all")
+"""How much of a run could be judged, from the least on."""
 UNREAD_CODES = (UNKNOWN_WORD.code, UNKNOWN_FIELD.code)
 """Codes of content that the reader ignores, because it makes no number wrong."""
 LOST_MAP_CODES = tuple(violation.code for violation in (ATTENTION_GRID_RANGE, ATTENTION_ROW_MASS))
@@ -94,6 +97,54 @@ def triage(
         max_runs = MAX_RUNS if criteria.baseline is None else 1  # a baseline belongs to one run
         return gravest_of_runs(open_runs(path, reads=reads, import_options=import_options, max_runs=max_runs), judge)
     return judge(open_judged(path, reads=reads, step=step, import_options=import_options, progress=progress))
+
+
+def gravest_of_runs(runs: Iterable[tuple[str, Run]], judge: Callable[[Run], Report]) -> Report:
+    """Return the report of the most severe run; of equally severe ones the one with most judged, then the later one.
+
+    Args:
+        runs: Each run with its name; a single run has an empty name.
+        judge: Returns the report of a run.
+
+    Raises:
+        UsageError: If no run can be judged as requested, for example at a step before all of them.
+    """
+    reports: dict[str, Report] = {}
+    refused: UsageError | None = None
+    for name, run in runs:
+        try:
+            reports[name] = judge(run)
+        except UsageError as error:
+            refused = error
+    if not reports and refused is not None:
+        raise refused
+    ranked = sorted(reports, key=lambda name: _rank(reports[name]))
+    report = reports[ranked[-1]]
+    if len(reports) == 1:
+        return report
+    which = f"{ranked[-1]}, of {len(reports)} runs"
+    verdict = f"{which} the gravest: {report.verdict}" if report.is_ill else f"{which} of which none is ill: {report.verdict}"
+    return replace(report, verdict=verdict, notes=[_states_of_runs(reports), *report.notes])
+
+
+def _rank(report: Report) -> tuple[int, int]:
+    """Sort key: a more severe report comes later, then one with more judged."""
+    severity = 0 if report.severity is None else len(SEVERITIES) - SEVERITIES.index(report.severity)
+    return severity, JUDGED.index(report.judged)
+
+
+def _states_of_runs(reports: dict[str, Report]) -> str:
+    """Return a sentence on the state of each run."""
+    kinds: dict[str, list[str]] = {}
+    for name, report in reports.items():
+        kind = (
+            str(report.severity) if report.is_ill else "nothing could be judged" if report.judged == "nothing" else "no illness"
+        )
+        kinds.setdefault(kind, []).append(name)
+    states = "; ".join(f"{kind}: {first_names(names, 6)}" for kind, names in sorted(kinds.items(), reverse=True))
+    return (
+        f"the file holds {len(reports)} runs, and all were judged: {states}; --run NAME shows one, `ckaudit fleet` all in a table"
+    )
 
 
 def triage_reads() -> frozenset[str]:

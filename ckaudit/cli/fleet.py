@@ -1,5 +1,7 @@
 """`ckaudit fleet`: many runs at once; which are ill, of what, and what they have in common."""
 
+import hashlib
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,16 +13,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli import fleet_page, options
+from ckaudit.cli import options
 from ckaudit.cli.options import AllowEmpty, FailOn, Map, Require, TauSlices, Verbose
-from ckaudit.cli.output import fit_to_stdout, say, write_text
+from ckaudit.cli.output import check_folder, fit_to_stdout, open_output, progress, say, write_text
 from ckaudit.cli.policy_options import Config, Like, NoConfig, failing_severity, read_acceptance
-from ckaudit.errors import UsageError
+from ckaudit.errors import CkauditError, UsageError
 from ckaudit.reports import RENDERERS, render
 from ckaudit.reports.view import View
 
 if TYPE_CHECKING:
     from ckaudit.contract.schema.fleet import Fleet, FleetRun
+    from ckaudit.contract.schema.import_options import ImportOptions
     from ckaudit.fleet.fleet import Progress
     from ckaudit.policy.acceptance import AcceptanceCriteria
 
@@ -28,6 +31,8 @@ FORMATS = tuple(RENDERERS["Fleet"])
 DATASET = "ckaudit-fleet"
 SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 AGO = re.compile(r"(\d{1,6})([mhdw])", re.ASCII)
+UNSAFE = re.compile(r"[^\w.-]+", re.ASCII)
+MAX_LETTERS = 60
 EPILOG = """
 \b
 Examples:
@@ -95,6 +100,18 @@ Engine = Annotated[
         show_default=False,
     ),
 ]
+Html = Annotated[
+    str, typer.Option("--html", metavar="FILE", help="Also write the overview as one HTML file.", show_default=False)
+]
+Reports = Annotated[
+    str,
+    typer.Option(
+        "--reports",
+        metavar="DIR",
+        help="With --html: write a report of each unhealthy run to DIR and link to it.",
+        show_default=False,
+    ),
+]
 
 
 def command(
@@ -108,8 +125,8 @@ def command(
     jobs: Jobs = "",
     timeout: Timeout = "",
     engine: Engine = "",
-    html: fleet_page.Html = "",
-    reports: fleet_page.Reports = "",
+    html: Html = "",
+    reports: Reports = "",
     fail_on: FailOn = "",
     require: Require = "",
     like: Like = None,
@@ -125,7 +142,7 @@ def command(
     if not patterns:
         raise UsageError("no run was named", hint="ckaudit fleet 'runs/*'")
     options.checked_choice(format, FORMATS, "format")
-    fleet_page.check(html, reports)
+    check_page(html, reports)
     required = options.checked_choice(require, ("vital",), "requirement") if require else None
     import_options = options.import_options(map, "", unit=unit, tau_slices=tau_slices, config=config, no_config=no_config)
     criteria = read_acceptance("triage", config=config, no_config=no_config, baseline="", update=False)
@@ -144,11 +161,11 @@ def command(
     )
     limit = options.seconds(timeout, "--timeout", allow_zero=False) if timeout else None
     chosen = engine_at(engine, workers=workers(jobs), seconds=limit)
-    with progress_bar() as progress:
-        fleet = audit_fleet(request, chosen, progress=progress)
+    with progress_bar() as report_progress:
+        fleet = audit_fleet(request, chosen, progress=report_progress)
     view, encoding = fit_to_stdout(View(verbose=verbose), drawn=format == "terminal")
     write_text(render(fleet, format, view), encoding)
-    fleet_page.write(fleet, html, reports, import_options, criteria)
+    write_page(fleet, html, reports, import_options, criteria)
     return _exit_code(fleet, criteria, fail_on, required, allow_empty=allow_empty)
 
 
@@ -217,3 +234,85 @@ def progress_bar() -> "Iterator[Progress | None]":
             bar.update(task, completed=done, total=total, ill=ill)
 
         yield report_progress
+
+
+# The overview as a file, with the reports of ill runs beside it.
+def check_page(html: str, reports: str) -> None:
+    """Raise before the work if a page could not be written.
+
+    Raises:
+        UsageError: If reports are requested without an overview, or a path is not writable.
+        CkauditError: If a library is missing.
+    """
+    if reports and not html:
+        raise UsageError("--reports without --html: nothing would link to them", hint="name a file too: --html overview.html")
+    from ckaudit.cli.report import check_libraries, check_replaceable
+
+    if html:
+        check_folder(html)
+        check_replaceable(Path(html))
+    if reports:
+        check_libraries("html")
+        if Path(reports).exists() and not Path(reports).is_dir():
+            raise UsageError(f"--reports {reports} is no folder", hint="name another one")
+
+
+def write_page(fleet: "Fleet", html: str, reports: str, import_options: "ImportOptions", criteria: "AcceptanceCriteria") -> None:
+    """Write the overview, after the reports that it links to; existing reports that are still valid are kept."""
+    if not html:
+        return
+    from ckaudit.reports.html.fleet import page
+    from ckaudit.wording import plural
+
+    links: dict[str, str] = {}
+    if reports:
+        ill = [run for run in fleet.runs if run.is_ill]
+        links = _write_reports(ill, Path(reports), Path(html).parent, import_options, criteria)
+    with open_output(html) as stream:
+        stream.write(page(fleet, links).encode(errors="backslashreplace"))
+    say(f"wrote {html}" + (f", and {plural(len(links), 'report')} in {reports}" if reports else ""))
+
+
+def _write_reports(
+    runs: "list[FleetRun]", folder: Path, beside: Path, import_options: "ImportOptions", criteria: "AcceptanceCriteria"
+) -> dict[str, str]:
+    """Write a report for each run, and return the links from the overview; a failure costs only its own report."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CkauditError(f"cannot make {folder}: {error.strerror}", hint="choose another --reports") from None
+    links = {}
+    with progress("reports") as tick:
+        for done, run in enumerate(runs):
+            if tick is not None:
+                tick(done, len(runs))
+            file = folder / file_name(run)
+            try:
+                if not file.is_file():
+                    _write_report(run, file, import_options, criteria)
+            except CkauditError as error:
+                say(f"note: no report of {run.run}: {error}")
+            else:
+                links[run.run] = Path(os.path.relpath(file, beside)).as_posix()
+    return links
+
+
+def _write_report(run: "FleetRun", file: Path, import_options: "ImportOptions", criteria: "AcceptanceCriteria") -> None:
+    from msgspec.structs import replace
+
+    from ckaudit.cli.report import draw, drawn, judge
+    from ckaudit.remote.addresses import with_addresses
+    from ckaudit.remote.mirror import local_copy
+
+    which = run.run.removeprefix(f"{run.source}#") if run.source else import_options.run
+    judged = judge(local_copy(run.source or run.run), None, replace(import_options, run=which), criteria)
+    content = drawn("html", *with_addresses((judged.report, draw(judged)))).content
+    with open_output(str(file)) as stream:
+        stream.write(content)
+
+
+def file_name(run: "FleetRun") -> str:
+    """Return the file name of a report: the name of the run with safe characters, and a key of its state."""
+    words = UNSAFE.sub("-", run.run).strip("-.")[-MAX_LETTERS:].lstrip("-.")
+    state = hashlib.blake2b(f"{run.run}\n{run.fingerprint}".encode(errors="replace"), digest_size=5).hexdigest()
+    return f"{words or 'run'}-{state}.html"

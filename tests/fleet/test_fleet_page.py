@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ckaudit.cli.fleet_page import file_name
+from ckaudit.cli.fleet import file_name
 from ckaudit.cli.run import run
 from ckaudit.contract.schema.fleet import FleetRun
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import ckaudit as package
-from ckaudit.cli.addresses import READ
-from ckaudit.cli.app import COMMANDS, GROUPS
+from ckaudit.cli.app import COMMANDS, GROUPS, READ
 from ckaudit.cli.run import run
 from ckaudit.errors import UnreadableError
 from ckaudit.remote.addresses import as_given, remember, with_addresses
