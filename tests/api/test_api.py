@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -185,13 +186,19 @@ def test_an_ill_run_fails_a_test_with_all_that_is_said() -> None:
         ckaudit.assert_healthy(HEALTHY, fail_on="sev7")  # type: ignore[arg-type]
 
 
-def test_the_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = (RUNS.parents[1] / "README.md").read_text(encoding="utf-8")
     (block,) = [part.partition("```")[0] for part in text.split("```python\n") if "assert_healthy" in part.partition("```")[0]]
     for name in ("run", "before"):
         (tmp_path / name).symlink_to(HEALTHY, target_is_directory=True)
     monkeypatch.chdir(tmp_path)
-    exec(block, {})
+    names: dict[str, Any] = {}
+    exec(block, names)
+    assert names["audit"].to_dict() == ckaudit.triage(HEALTHY).to_dict() | {"subject": "run"}
+    assert all(name.startswith("grad_") for name in names["norms"]["metric"].unique().to_pylist())
+    assert capsys.readouterr().out.splitlines()[-1] == "same passed"
 
 
 def test_a_run_that_could_not_be_judged_fails_a_test(tmp_path: Path) -> None:
