@@ -79,14 +79,9 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
     if passed and not audited and not unchanged and len(sources) == len(found_runs.paths):
         what = ", ".join(map(shown, request.patterns))
         raise UsageError(f"no run is known in what {what!r} matches", hint="\n".join(skipped_files_note(passed)))
+    too_old = len(found_runs.paths) - len(sources) if request.since else 0
     notes = [*found_runs.notes, *skipped_files_note(passed), *stored.problems]
-    if request.since and len(sources) < len(found_runs.paths):
-        notes.append(f"left out, because not written to since then: {plural(len(found_runs.paths) - len(sources), 'source')}")
-    if request.like:
-        held = sum(row.siblings > 0 for row in (*audited, *unchanged))
-        notes.append(f"{held:,} of {plural(len(audited) + len(unchanged), 'run')} were held against healthy siblings")
-    if request.changed_only and unchanged:
-        notes.append(f"left out, because not changed since their last audit: {plural(len(unchanged), 'run')}")
+    notes += _notes_on_request(request, audited, unchanged, too_old)
     return fleet_of(
         audited if request.changed_only else [*audited, *unchanged],
         request,
@@ -95,6 +90,21 @@ def audit_fleet(request: FleetRequest, engine: Engine, *, progress: Progress | N
         unchanged=len(unchanged),
         notes=notes,
     )
+
+
+def _notes_on_request(
+    request: FleetRequest, audited: Sequence[FleetRun], unchanged: Sequence[FleetRun], too_old: int
+) -> list[str]:
+    """Return how many runs the request left out, and how many were compared with siblings."""
+    notes = []
+    if too_old > 0:
+        notes.append(f"left out, because not written to since then: {plural(too_old, 'source')}")
+    if request.like:
+        held = sum(row.siblings > 0 for row in (*audited, *unchanged))
+        notes.append(f"{held:,} of {plural(len(audited) + len(unchanged), 'run')} were held against healthy siblings")
+    if request.changed_only and unchanged:
+        notes.append(f"left out, because not changed since their last audit: {plural(len(unchanged), 'run')}")
+    return notes
 
 
 def sources_of(found_runs: FoundRuns, request: FleetRequest, key: bytes) -> list[RunSource]:

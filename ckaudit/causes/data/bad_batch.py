@@ -134,11 +134,7 @@ def bad_batch(
         return
     if broken is not None and broken.first_step is not None:
         yield from _broken(findings, broken, loss, norm, lead, strong, medium)
-        if size := gradient_of_broken_loss(loss, norm, broken.first_step):
-            unharmed = f"the gradient of that batch is {size:.3g}: it went through the model unharmed"
-            yield contradicts(strong, unharmed, grad_global_norm.name)
-        odd = list(_odd(findings, broken.first_step, counted, strong))
-        odd += _odd_inputs(inputs, broken.first_step, strong)
+        odd = [*_odd(findings, broken.first_step, counted, strong), *_odd_inputs(inputs, broken.first_step, strong)]
         yield from odd
         if not odd and loss is not None and int(loss.nonfinite[loss.steps >= broken.first_step].sum()) > lead:
             yield contradicts(medium, "the loss does not come back, and nothing tells that the batch was odd", loss.name)
@@ -219,13 +215,22 @@ def _broken(
         yield supports(seen, f"nothing was wrong in the steps before step {step}", first)
     if first.where == "train_loss_raw":
         yield supports(medium, f"the loss itself is the first to break, at step {step}", first)
+        yield from _comes_back(first, loss, medium)
+    if size := gradient_of_broken_loss(loss, norm, step):
+        unharmed = f"the gradient of that batch is {size:.3g}: it went through the model unharmed"
+        yield contradicts(strong, unharmed, grad_global_norm.name)
+
+
+def _comes_back(first: Finding, loss: Series | None, weight: float) -> Iterator[Evidence]:
+    """Judge whether the loss, which broke, is finite again at all later steps."""
     if loss is None:
         return
+    step = first.first_step or 0
     later = loss.values[(loss.steps > (first.last_step or step)) & loss.recorded[:, 0], 0]
-    bad = int(loss.nonfinite[loss.steps >= step].sum())
-    if first.where == "train_loss_raw" and later.size and np.isfinite(later).all():
+    if later.size and np.isfinite(later).all():
+        bad = int(loss.nonfinite[loss.steps >= step].sum())
         yield supports(
-            medium,
+            weight,
             f"the loss is not finite at {plural(bad, 'step')}, and finite at all later ones: the weights took no harm",
             loss.name,
         )

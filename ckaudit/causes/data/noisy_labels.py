@@ -62,16 +62,14 @@ def noisy_labels(
     since = wrong.first_step or 0 if wrong else 0
     if match is not None and (values := match.values[match.finite & (match.steps >= since)[:, None]]).size:
         usual = median(values)
-        if not min_match <= usual < well:
-            yield contradicts(
-                strong + 1, f"{usual:.0%} of the targets are the next token: no share of them is random", match.name
-            )
-        else:
-            yield supports(
-                strong, f"{usual:.0%} of the targets are the next token, {1 - usual:.0%} are something else", match.name
-            )
+        if min_match <= usual < well:
+            some = f"{usual:.0%} of the targets are the next token, {1 - usual:.0%} are something else"
+            yield supports(strong, some, match.name)
             if values.std() < steady:
                 yield supports(medium, "it is the same share at every checkpoint", match.name)
+        else:
+            none = f"{usual:.0%} of the targets are the next token: no share of them is random"
+            yield contradicts(strong + 1, none, match.name)
     if val is not None and (off := _not_evaluated(val)):
         message = f"the validation loss is exactly 0 at {off:.0%} of its points: nothing was evaluated there"
         yield contradicts(2 * strong, message, val.name)

@@ -13,7 +13,7 @@ from ckaudit.causes.shared.loss_curves import (
     has_gradient_before,
     too_high_at_first,
 )
-from ckaudit.contract.schema.report import Evidence
+from ckaudit.contract.schema.report import Evidence, Finding
 from ckaudit.metrics.gradients import grad_global_norm, gradient_norm
 from ckaudit.metrics.loss import train_loss_raw
 from ckaudit.metrics.optimizer import loss_scale
@@ -88,13 +88,9 @@ def nonfinite_operation(
     if alone := breaks_in_evaluation_alone(findings, loss):
         yield contradicts(medium, alone, first)
         return
-    near = [
-        finding
-        for finding in findings.before(start + 1).of(*INSTABILITIES)
-        if finding.last_step is not None and finding.last_step >= start - lead
-    ]
-    if near:
-        yield contradicts(strong, f"the run was ill before: {near[0].message}", near[0])
+    ill = _ill_just_before(findings, start, lead)
+    if ill is not None:
+        yield contradicts(strong, f"the run was ill before: {ill.message}", ill)
     elif start <= lead and (first_loss := too_high_at_first(loss)):
         yield contradicts(
             strong, f"the loss was {first_loss[1]:.4g} before any update: numbers that large overflow", train_loss_raw.name
@@ -107,7 +103,7 @@ def nonfinite_operation(
         yield contradicts(strong, f"the weights run away, and numbers overflow: {grown.message}", grown)
     if loss is not None:
         yield from _course(loss, start, strong, medium, is_watched=is_watched)
-    if not near and (size := gradient_of_broken_loss(loss, whole, start)):
+    if ill is None and (size := gradient_of_broken_loss(loss, whole, start)):
         yield supports(
             strong, f"yet its gradient is {size:.3g}: a term that the weights do not reach is undefined", grad_global_norm.name
         )
@@ -121,6 +117,12 @@ def nonfinite_operation(
     if tokens is not None:
         yield from _batch(tokens, start, strong, medium)
     yield from _by_precision(types, adapts, scale, strong, medium)
+
+
+def _ill_just_before(findings: Findings, start: int, lead: int) -> Finding | None:
+    """Return the first instability that lasted until shortly before a step."""
+    instabilities = findings.before(start + 1).of(*INSTABILITIES)
+    return next((each for each in instabilities if each.last_step is not None and each.last_step >= start - lead), None)
 
 
 def _by_precision(

@@ -11,7 +11,7 @@ from ckaudit.metrics.loss import learnt_since, train_loss_raw
 from ckaudit.metrics.reductions import over_past
 from ckaudit.rules.rule import Hit, Skip, lasting_spans, needs_one_of, rule, too_few
 from ckaudit.run.medians import median, thirds_of_steps
-from ckaudit.run.series import Floats, Series
+from ckaudit.run.series import Floats, Mask, Series
 from ckaudit.run.spans import Span, spans
 
 
@@ -95,6 +95,11 @@ def activation_drift(
         is_far = course.ratio >= max_ratio and course.over_all > usual_ratio
         is_serious = (label in streams or is_far) and not has_learnt
         yield _runaway(label, course, runaway_ratio, is_serious=is_serious)
+    yield from _shrunk(rms, ratio, settled, streams, max_ratio)
+
+
+def _shrunk(rms: Series, ratio: Floats, settled: Mask, streams: set[str], max_ratio: float) -> Iterator[Hit]:
+    """Yield outputs that have become small beside what they were."""
     for span in lasting_spans(rms, (ratio < 1 / max_ratio) & settled):
         yield Hit.over(
             span,

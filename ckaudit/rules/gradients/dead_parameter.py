@@ -103,8 +103,13 @@ def _of_tensors(
             value=trainable.values,
             limit=dead,
         )
-    faint = (trainable.values < alive) & ((trainable.values >= dead) | (norm.points < min_points))
-    for span in spans(trainable, faint, min_points=min(min_points, norm.points)):
+    yield from _faint(trainable, norm.points, alive, dead, min_points)
+
+
+def _faint(trainable: Series, points: int, alive: float, dead: float, min_points: int) -> Iterator[Hit]:
+    """Yield the tensors whose gradient is almost zero; of a short record also those where it is zero."""
+    faint = (trainable.values < alive) & ((trainable.values >= dead) | (points < min_points))
+    for span in spans(trainable, faint, min_points=min(min_points, points)):
         yield Hit.over(
             span,
             "note",

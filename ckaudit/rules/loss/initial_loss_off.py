@@ -69,15 +69,7 @@ def initial_loss_off(
     - Initial weights five times larger may even help a small model.
     """
     if facts.vocabulary is UNSET and excess is None:
-        first = np.flatnonzero((losses.steps <= 1) & losses.finite[:, 0])[-1:]
-        loss = float(losses.values[first[0], 0]) if len(first) and (speed or tokens) else 0.0
-        if loss > sev2_ratio * math.log(max_vocabulary):
-            message = (
-                f"the first loss is {{value:.4g}}; a uniform guess among {max_vocabulary:,} tokens costs {{limit:.4g}}: " + WHY
-            )
-            yield _hit("sev2", int(losses.steps[first[0]]), loss, math.log(max_vocabulary), message)
-        else:
-            yield Skip("not_recorded", "needs vocabulary")
+        yield _above_any_vocabulary(losses, sev2_ratio, max_vocabulary, counts_tokens=bool(speed or tokens))
         return
     if loss_kind_of(facts) == "other":
         yield Skip("not_applicable", NOT_OF_TOKENS)
@@ -100,6 +92,16 @@ def initial_loss_off(
     elif facts.vocabulary is not UNSET and abs(off) > note_share * uniform:
         side = "above" if off > 0 else "below, as of weights that were trained before,"
         yield _hit("note", step, loss, uniform, "the first loss is {value:.4g}, " + side + " the {limit:.4g} of a uniform guess")
+
+
+def _above_any_vocabulary(losses: Series, ratio: float, vocabulary: int, *, counts_tokens: bool) -> Hit | Skip:
+    """Judge the first loss of a model of unknown vocabulary, by a guess among more tokens than any vocabulary has."""
+    first = np.flatnonzero((losses.steps <= 1) & losses.finite[:, 0])[-1:]
+    loss = float(losses.values[first[0], 0]) if len(first) and counts_tokens else 0.0
+    if loss <= ratio * math.log(vocabulary):
+        return Skip("not_recorded", "needs vocabulary")
+    message = f"the first loss is {{value:.4g}}; a uniform guess among {vocabulary:,} tokens costs {{limit:.4g}}: " + WHY
+    return _hit("sev2", int(losses.steps[first[0]]), loss, math.log(vocabulary), message)
 
 
 def _step_below(losses: Series, guess: float, share: float, *, width: int = 5) -> int | None:

@@ -89,9 +89,16 @@ def loss_below_floor(
             value=level.values,
             limit=0.0,
         )
-    if not counted:
-        return
-    too_good, honest = False, _hides_answers(mass, equal, facts) or is_encoder_decoder(facts)
+    if counted:
+        honest = _hides_answers(mass, equal, facts) or is_encoder_decoder(facts)
+        yield from _below_entropy(level, val, lowest, window, min_evals, honest=honest)
+
+
+def _below_entropy(
+    level: Series, val: Series | None, lowest: float, window: int, min_evals: int, *, honest: bool
+) -> Iterator[Hit]:
+    """Yield where the held-out loss, or else the training loss, costs less than the entropy of the tokens allows."""
+    too_good = False
     if val is not None:
         for span in spans(val, (val.values < lowest) & (val.values >= 0), min_points=min_evals):
             too_good = True

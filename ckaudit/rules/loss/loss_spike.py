@@ -149,11 +149,15 @@ def loss_spike(
             hit = _softened(hit)
         yield hit
     reported = {*map(id, serious)}
-    if alone := [incident for incident in judged if id(incident) not in reported]:
-        steps = [int(excess.steps[incident.first]) for incident in alone]
-        one = "1 isolated point of the loss stands out of its noise and is gone at once"
-        text_of_many = f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once"
-        yield Hit.at(steps, "note", one if len(steps) == 1 else text_of_many, where="loss")
+    if alone := [int(excess.steps[incident.first]) for incident in judged if id(incident) not in reported]:
+        yield _isolated(alone)
+
+
+def _isolated(steps: list[int]) -> Hit:
+    """Return the note on points that stand out alone."""
+    one = "1 isolated point of the loss stands out of its noise and is gone at once"
+    many = f"{len(steps)} isolated points of the loss stand out of its noise and are gone at once"
+    return Hit.at(steps, "note", one if len(steps) == 1 else many, where="loss")
 
 
 def _softened(hit: Hit) -> Hit:
