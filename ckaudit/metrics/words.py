@@ -7,7 +7,7 @@ from ckaudit.metrics.metric import metric
 from ckaudit.metrics.pairs import filled
 from ckaudit.run.column_builder import OPTIMIZERS
 from ckaudit.run.run import Run
-from ckaudit.run.series import Floats, Series, empty, single
+from ckaudit.run.series import Series, empty, single
 
 _OTHERS = {"SGD", "Adagrad", "Adadelta", "Adafactor"}
 _BY_USUAL_SIZE = [place for place, name in enumerate(OPTIMIZERS) if name not in _OTHERS]
@@ -22,8 +22,8 @@ def element_type(run: Run) -> Series:
     Shape (C, P): checkpoints by "weights/NAME" and "activations/NAME". 0 is float32, 1 bfloat16, 2 float16, 3 float64, 4 and 5
     the two 8-bit types; any other type has a number of its own. Only changes matter.
     """
-    parts = [_named(run.series(section, "dtype"), section) for section in ("weights", "activations")]
-    return filled(*parts)
+    parts = {section: run.series(section, "dtype") for section in ("weights", "activations")}
+    return filled(*(replace(part, labels=tuple(f"{name}/{label}" for label in part.labels)) for name, part in parts.items()))
 
 
 @metric(unit="tensors", reads=["optimizer.trainable_without_optimizer"], source="playbook D1.5, analysis contract", memory=1)
@@ -81,13 +81,6 @@ def replica_agreement(run: Run) -> Series:
     """
     hashes = run.value("rank_facts.parameter_hash")
     rows = np.flatnonzero(hashes.recorded.sum(axis=1) > 1)
-    shares = [_commonest(hashes.values[row, hashes.recorded[row]]) for row in rows]
+    known = [hashes.values[row, hashes.recorded[row]] for row in rows]
+    shares = [np.unique(numbers, return_counts=True)[1].max() / len(numbers) for numbers in known]
     return single("replica_agreement", "1", hashes.steps[rows], np.array(shares, float))
-
-
-def _named(series: Series, section: str) -> Series:
-    return replace(series, labels=tuple(f"{section}/{label}" for label in series.labels))
-
-
-def _commonest(numbers: Floats) -> float:
-    return float(np.unique(numbers, return_counts=True)[1].max() / len(numbers))

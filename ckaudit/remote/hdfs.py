@@ -58,7 +58,7 @@ class Hdfs:
             OSError: If no server listens.
             UsageError: If the address names a user, or no name node.
         """
-        server = _server(uri)
+        server = uri.partition("://")[2].partition("/")[0]
         if "@" in server:
             raise UsageError(f"{shown(uri)} is read as one user", hint=f"leave out what stands before the @, and set {USER}")
         self._uri, self._answer, self._heard = uri, patience.answer, False
@@ -226,10 +226,6 @@ def path_of(uri: str) -> str:
     ('/runs/a%20b', '/runs', '/')
     """
     return "/" + uri.partition("://")[2].partition("/")[2]
-
-
-def _server(uri: str) -> str:
-    return uri.partition("://")[2].partition("/")[0]
 
 
 def _opened(server: str, uri: str) -> "tuple[Client, str]":

@@ -45,7 +45,9 @@ def _families(snapshots: Sequence[Snapshot], now: float) -> Iterator[list[str]]:
     states = [(_labels(run=snapshot.run, state=word), float(snapshot.state == word)) for snapshot in snapshots for word in STATES]
     yield _family("ckaudit_run_state", "1 for what the run does.", states)
     findings = [
-        (_labels(run=snapshot.run, severity=word), _alert_count(snapshot, word)) for snapshot in snapshots for word in SEVERITIES
+        (_labels(run=snapshot.run, severity=word), float(sum(alert.severity == word for alert in snapshot.alerts)))
+        for snapshot in snapshots
+        for word in SEVERITIES
     ]
     yield _family("ckaudit_run_findings_total", "Findings that were told, the last 200.", findings, kind="counter")
     signs = [
@@ -62,10 +64,6 @@ def _families(snapshots: Sequence[Snapshot], now: float) -> Iterator[list[str]]:
         values = [(_labels(run=run), float(gauge.value or 0)) for run, gauge in gauges if gauge.name == name]
         unit = next(gauge.unit for _, gauge in gauges if gauge.name == name)
         yield _family(f"ckaudit_run_{_NOT_IN_NAMES.sub('_', name)}", f"The newest {name}, in {unit}.", values)
-
-
-def _alert_count(snapshot: Snapshot, severity: str) -> float:
-    return float(sum(alert.severity == severity for alert in snapshot.alerts))
 
 
 def _family(name: str, help_text: str, values: Sequence[tuple[str, float]], *, kind: str = "gauge") -> list[str]:

@@ -222,7 +222,8 @@ def lose_state(target: DrilledTraining) -> None:
     def before_step() -> None:
         if target.step != target.amount.onset:
             return
-        if not any(torch.is_tensor(value) for optimizer in target.optimizers for value in _state_of(optimizer)):
+        states = [state for optimizer in target.optimizers for state in optimizer.state.values()]
+        if not any(torch.is_tensor(value) for state in states for value in state.values()):
             raise FaultNotPossibleError("the optimizer keeps no state, so that none can be lost")
         for optimizer in target.optimizers:
             optimizer.state.clear()
@@ -231,10 +232,6 @@ def lose_state(target: DrilledTraining) -> None:
 
     if target.optimizers:
         target.before_step.append(before_step)
-
-
-def _state_of(optimizer: Optimizer) -> list[Any]:
-    return [value for state in optimizer.state.values() for value in state.values()]
 
 
 # Damage to the batches of the training's loader.

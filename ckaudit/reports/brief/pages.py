@@ -22,7 +22,9 @@ def brief(pages: Sequence[Page], *, more: str) -> str:
     if rest := [page.name for page in pages[MAX_PAGES:]]:
         more = f"and {first_names(rest, 3)}: name fewer at once\n{more}"
     room = (MAX_CHARACTERS - len(more) - 1) // max(1, len(shown))
-    return "".join(fitted([_head(page)], _rest(page), [], limit=room) for page in shown) + more + "\n"
+    heads = [clipped(f"{page.kind} {' '.join([page.name, *page.ids])}: {page.title}", 260) for page in shown]
+    texts = [fitted([head], _rest(page), [], limit=room) for head, page in zip(heads, shown, strict=True)]
+    return "".join(texts) + more + "\n"
 
 
 def groups(listed: Sequence[NameGroup], view: View) -> str:  # noqa: ARG001  its length is fixed
@@ -32,10 +34,6 @@ def groups(listed: Sequence[NameGroup], view: View) -> str:  # noqa: ARG001  its
         for group in listed
     }
     return fitted([], lines, ["more: ckaudit explain lists all names, ckaudit explain NAME tells one"])
-
-
-def _head(page: Page) -> str:
-    return clipped(f"{page.kind} {' '.join([page.name, *page.ids])}: {page.title}", 260)
 
 
 def _rest(page: Page) -> dict[str, str]:

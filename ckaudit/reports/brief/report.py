@@ -30,7 +30,10 @@ def brief(report: Report, *, base: str = "", more: str) -> str:
     """
     head = [_verdict(report), _counted(report)]
     if report.interview:
-        answers = {answer.id: _answer(answer) for answer in _not_good(report)}
+        answers = {
+            answer.id: clipped(f"{answer.word} {answer.id} {answer.question} {answer.sentence}", 180)
+            for answer in _not_good(report)
+        }
         return fitted([*head, *_counted_answers(report)], answers, [*_phase_verdicts(report), _broken(report), more])
     tail = [*_causes(report.diagnoses), _now(report), _broken(report), _not_judged(report), _advice(report), _notes(report), more]
     return fitted(head, dict(_findings(report, base)), tail)
@@ -141,10 +144,6 @@ def _not_good(report: Report) -> list[Answer]:
     """Return the bad answers, then those that need watching."""
     answers = [answer for phase in report.interview for answer in phase.answers]
     return [answer for word in ("bad", "watch") for answer in answers if answer.word == word]
-
-
-def _answer(answer: Answer) -> str:
-    return clipped(f"{answer.word} {answer.id} {answer.question} {answer.sentence}", 180)
 
 
 def _phase_verdicts(report: Report) -> Iterator[str]:

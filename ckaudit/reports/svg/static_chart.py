@@ -41,7 +41,8 @@ def static_chart(chart: Chart, names: Sequence[str]) -> Markup:
     """
     height, inside = HEIGHT, Markup("")
     if chart.shape == "lines" and chart.traces:
-        inside = plot(_light(chart), WIDTH - 8, height, subjects=names, names=False)
+        few = [_few_points(trace) for trace in chart.traces if trace.axis == "left"]
+        inside = plot(replace(chart, traces=few or chart.traces), WIDTH - 8, height, subjects=names, names=False)
     elif chart.shape == "bars" and chart.traces:
         inside, height = _bars(chart, both=len(names) > 1)
     elif chart.matrix is not None and chart.matrix.values:
@@ -49,11 +50,6 @@ def static_chart(chart: Chart, names: Sequence[str]) -> Markup:
     if not inside:
         return inside
     return with_attributes(tag("svg", inside, viewBox=f"0 0 {WIDTH} {height}", class_="picture still", aria_hidden="true"))
-
-
-def _light(chart: Chart) -> Chart:
-    """Return the curves of the left axis with fewer points but every spike; its marks are kept."""
-    return replace(chart, traces=[_few_points(trace) for trace in chart.traces if trace.axis == "left"] or chart.traces)
 
 
 def _few_points(trace: Trace) -> Trace:

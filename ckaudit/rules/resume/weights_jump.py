@@ -145,7 +145,8 @@ def weights_jump(
     moved, size = together(moved, every)
     if len(moved.steps) < min_points:
         return
-    relative = moved.values / np.maximum(np.maximum(size.values, _before(size.values)), 1e-300)
+    before = np.concatenate([size.values[:1], size.values[:-1]])
+    relative = moved.values / np.maximum(np.maximum(size.values, before), 1e-300)
     large = relative > min_change_share
     if decay is not None:  # what each step takes off all weights, added up by momentum
         large &= relative > MAX_REACH * np.nan_to_num(row_medians(cells_like(moved, decay) * relative))[:, None]
@@ -325,11 +326,6 @@ def _stretch(size: Series, row: int, column: int, changed: float, limit: float, 
         limit=limit,
         worst=0,
     )
-
-
-def _before(values: Floats) -> Floats:
-    """Return for each row the one before it, and for the first one itself."""
-    return np.concatenate([values[:1], values[:-1]])
 
 
 def _is_calm(steps: Steps, gradient: Series, *, ratio: float = 3.0) -> NDArray[np.bool_]:
