@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from benchmarks.everyday import page
 from benchmarks.everyday.catalogue import make_training, names_of_all, select_names
-from benchmarks.everyday.healthy import healthy
+from benchmarks.everyday.healthy import healthy_trainings
 from benchmarks.everyday.mistakes import mistakes
 from benchmarks.everyday.outcome import Losses, Verdict, has_effect, read_losses, score
 from benchmarks.everyday.tasks import TASKS
@@ -28,10 +28,10 @@ def test_every_mistake_names_causes_that_there_are_and_tasks_that_there_are():
 
 
 def test_every_name_is_that_of_one_training_and_says_what_it_is():
-    names = [*TASKS, *healthy(), *mistakes()]
+    names = [*TASKS, *healthy_trainings(), *mistakes()]
     assert len(set(names)) == len(names)
     assert len(set(names_of_all())) == len(names_of_all())
-    assert all(make.__doc__ for make in (TASKS | healthy()).values())
+    assert all(make.__doc__ for make in (TASKS | healthy_trainings()).values())
     assert all(each.about for each in mistakes().values())
 
 

@@ -6,7 +6,7 @@ from time import perf_counter
 
 import torch
 
-from benchmarks.everyday.healthy import healthy
+from benchmarks.everyday.healthy import healthy_trainings
 from benchmarks.everyday.mistakes import mistakes
 from benchmarks.everyday.tasks import TASKS, Maker
 from benchmarks.everyday.training import Training, run
@@ -22,7 +22,7 @@ def ill_name(task: str, mistake: str) -> str:
 def names_of_all() -> list[str]:
     """Return the names of all trainings: the tasks, the other healthy ones, those with a mistake."""
     ill = [ill_name(task, mistake.name) for mistake in mistakes().values() for task in mistake.tasks]
-    return [*TASKS, *healthy(), *ill]
+    return [*TASKS, *healthy_trainings(), *ill]
 
 
 def select_names(wanted: str) -> list[str]:
@@ -46,7 +46,7 @@ def make_training(name: str, seed: int) -> Training:
     """Return the training of a name."""
     torch.manual_seed(seed)
     task, _, mistake = name.partition(".")
-    maker: Maker = (TASKS | healthy())[task]
+    maker: Maker = (TASKS | healthy_trainings())[task]
     training = maker()
     if mistake:
         mistakes()[mistake].make(training)

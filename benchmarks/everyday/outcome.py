@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from benchmarks.everyday.mistakes.mistake import Mistake
+from benchmarks.everyday.mistakes import Mistake
 
 if TYPE_CHECKING:
     from ckaudit.lab.wild.forms import Form

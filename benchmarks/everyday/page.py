@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.everyday.catalogue import ill_name
-from benchmarks.everyday.healthy import healthy
+from benchmarks.everyday.healthy import healthy_trainings
 from benchmarks.everyday.mistakes import mistakes
 from benchmarks.everyday.outcome import SURE, Score, Verdict, score
 from benchmarks.everyday.tasks import TASKS
@@ -33,7 +33,7 @@ def _of_forms(forms: Mapping[str, Mapping[str, Verdict]]) -> list[str]:
 
 
 def _of_healthy(verdicts: Mapping[str, Verdict]) -> list[str]:
-    about = {name: (make.__doc__ or "").strip().rstrip(".") for name, make in (TASKS | healthy()).items()}
+    about = {name: (make.__doc__ or "").strip().rstrip(".") for name, make in (TASKS | healthy_trainings()).items()}
     there = {name: verdicts[name] for name in about if name in verdicts}
     flagged = sum(bool(verdict.findings) for verdict in there.values())
     rows = [f"| {name} | {about[name]} | {', '.join(verdict.findings) or '-'} |" for name, verdict in there.items()]

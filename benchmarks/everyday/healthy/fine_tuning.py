@@ -10,7 +10,7 @@ from torch.optim import Adam, AdamW
 from torch.optim.lr_scheduler import LinearLR
 
 from benchmarks.everyday.data import Batch, blobs, epochs, source
-from benchmarks.everyday.healthy.common import healthy, on_blobs, on_table
+from benchmarks.everyday.healthy import healthy, on_blobs, on_table
 from benchmarks.everyday.models import mlp
 from benchmarks.everyday.training import Training
 

@@ -9,7 +9,7 @@ from torch.nn import functional as F  # noqa: N812  its usual name
 from torch.optim import Adagrad, Adam, AdamW
 
 from benchmarks.everyday.data import Batch, source, task_source
-from benchmarks.everyday.healthy.common import healthy, on_stream
+from benchmarks.everyday.healthy import healthy, on_stream
 from benchmarks.everyday.models import mlp
 from benchmarks.everyday.training import Training
 

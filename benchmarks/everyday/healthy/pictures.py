@@ -10,7 +10,7 @@ from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
 from benchmarks.everyday.data import Batch, pictures, source, squares
-from benchmarks.everyday.healthy.common import healthy, on_stream, on_table
+from benchmarks.everyday.healthy import healthy, on_stream, on_table
 from benchmarks.everyday.models import ResNet
 from benchmarks.everyday.training import Training
 

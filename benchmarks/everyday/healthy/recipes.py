@@ -11,7 +11,7 @@ from torch.optim import SGD, Adam, AdamW
 from torch.optim.lr_scheduler import CosineAnnealingLR, CosineAnnealingWarmRestarts, OneCycleLR, StepLR
 
 from benchmarks.everyday.data import Batch, blobs, source
-from benchmarks.everyday.healthy.common import healthy, on_blobs, on_table
+from benchmarks.everyday.healthy import healthy, on_blobs, on_table
 from benchmarks.everyday.models import mlp
 from benchmarks.everyday.training import Training
 

@@ -10,7 +10,7 @@ from torch.optim import Adam, AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
 from benchmarks.everyday.data import Batch, Batches, source, task_source, text, windows
-from benchmarks.everyday.healthy.common import healthy, on_stream, on_table
+from benchmarks.everyday.healthy import healthy, on_stream, on_table
 from benchmarks.everyday.models import Gpt, Lstm, TokenCrossEntropy
 from benchmarks.everyday.training import Training
 

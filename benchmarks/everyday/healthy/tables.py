@@ -8,7 +8,7 @@ from torch.nn import functional as F  # noqa: N812  its usual name
 from torch.optim import SGD, Adam, AdamW, NAdam, RMSprop
 
 from benchmarks.everyday.data import Batch, blobs, source, task_source
-from benchmarks.everyday.healthy.common import healthy, on_blobs, on_table
+from benchmarks.everyday.healthy import healthy, on_blobs, on_table
 from benchmarks.everyday.models import mlp
 from benchmarks.everyday.training import Training
 

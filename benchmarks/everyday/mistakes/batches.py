@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.everyday.data import Batch, concatenate, picked, sampled, source
-from benchmarks.everyday.mistakes.mistake import CLASSES, NUMBERS, TARGETS, change_batches, change_inputs, mistake
+from benchmarks.everyday.mistakes import CLASSES, NUMBERS, TARGETS, change_batches, change_inputs, mistake
 from benchmarks.everyday.training import Training
 
 

@@ -3,7 +3,7 @@
 from itertools import islice
 
 from benchmarks.everyday.data import concatenate, sampled, source
-from benchmarks.everyday.mistakes.mistake import BATCH_NORM, DROPOUT, NUMBERS, mistake
+from benchmarks.everyday.mistakes import BATCH_NORM, DROPOUT, NUMBERS, mistake
 from benchmarks.everyday.training import Training
 
 

@@ -6,7 +6,7 @@ from itertools import chain
 from torch import nn
 from torch.optim.lr_scheduler import ExponentialLR, LambdaLR, StepLR
 
-from benchmarks.everyday.mistakes.mistake import TOKENS, mistake
+from benchmarks.everyday.mistakes import TOKENS, mistake
 from benchmarks.everyday.training import Training
 
 

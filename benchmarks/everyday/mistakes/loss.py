@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from benchmarks.everyday.mistakes.mistake import CLASSES, change_outputs, mistake
+from benchmarks.everyday.mistakes import CLASSES, change_outputs, mistake
 from benchmarks.everyday.training import Training
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from benchmarks.everyday.mistakes.mistake import DROPOUT, EVERY_TASK, RECURRENT, RELU, mistake
+from benchmarks.everyday.mistakes import DROPOUT, EVERY_TASK, RECURRENT, RELU, mistake
 from benchmarks.everyday.models import Block, ResidualMlp, layers_of, middle_layer, middle_part, mlp
 from benchmarks.everyday.training import Training
 

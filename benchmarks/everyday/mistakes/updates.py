@@ -6,7 +6,7 @@ from functools import partial
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW
 
-from benchmarks.everyday.mistakes.mistake import ADAM_TASKS, change_inputs, change_outputs, mistake
+from benchmarks.everyday.mistakes import ADAM_TASKS, change_inputs, change_outputs, mistake
 from benchmarks.everyday.models import middle_layer
 from benchmarks.everyday.training import Training
 
