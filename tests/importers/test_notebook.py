@@ -217,7 +217,7 @@ def test_cells_without_counts_of_their_own_are_counted_from_the_top(runs, counts
 
 def test_several_tables_and_several_starts_in_one_cell_are_runs(runs):
     assert [run.name for run in runs(code(4, shown(FASTAI), shown(FASTAI)))] == ["table 1", "table 2"]
-    twice = code(5, stream(keras([2.0, 1.5, 1.0]) + keras([0.9, 0.8, 0.7])))
+    twice = code(5, stream(keras([2.0, 1.5, 1.0]) + keras([1.9, 1.4, 0.9])))
     names = ["cell 4: table 1", "cell 4: table 2", "cell 5: run 1", "cell 5: run 2"]
     assert [run.name for run in runs(code(4, shown(FASTAI), shown(FASTAI)), twice)] == names
 

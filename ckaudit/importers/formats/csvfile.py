@@ -126,9 +126,9 @@ def imported_runs(
     """
     steps = _counted(table, choices)
     runs = runs_of(labels, steps)
-    if not runs and (chosen := [places[0] for name, places in choices.items() if name not in ("step", "time")]):
+    if not runs and (chosen := {name: places[0] for name, places in choices.items() if name not in ("step", "time")}):
         epoch = epoch_of(table.header)
-        logged = [table.columns[place] for place in chosen if place in table.columns]
+        logged = {name: table.columns[place] for name, place in chosen.items() if place in table.columns}
         runs = starts_of(steps, None if epoch is None else table.columns.get(epoch), logged)
     importeds = []
     for name, part in {name: table.rows(own) for name, own in runs.items()}.items() or [("", table)]:

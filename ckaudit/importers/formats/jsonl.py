@@ -81,7 +81,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         )
     steps = mapped.series.get("step") or rows.columns.get(EPOCH)
     places = steps_from(steps) if steps else None
-    logged = [column for name, column in mapped.series.items() if name not in ("step", "time")]
+    logged = {name: column for name, column in mapped.series.items() if name not in ("step", "time")}
     runs = runs_of(labels, places) or starts_of(places, rows.columns.get(EPOCH), logged)
     if not runs:
         return [_imported(rows, mapped, source.shown, asked="step" in columns)]

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ckaudit.importers.kinds_of_loss import NO_LETTERS
 from ckaudit.importers.names import catalogue_name, list_names, shorten_name, writable
+from ckaudit.importers.tables.continued_counts import loss_goes_on
 from ckaudit.importers.tables.numbers import MISSING_WORDS, NO_STEP, Numbers, forward_fill
 
 MAX_RUNS = 1000
@@ -175,29 +176,30 @@ def split_note(name: str, split: LabelColumn) -> str:
 
 
 def starts_of(
-    steps: NDArray[np.int64] | None, epochs: Numbers | None, columns: Iterable[Numbers], *, min_rows: int = 10
+    steps: NDArray[np.int64] | None, epochs: Numbers | None, series: Mapping[str, Numbers], *, min_rows: int = 10
 ) -> dict[str, NDArray[np.int64]]:
     """Return the rows of each training in a table with several in sequence, by its name; none where the table holds one.
 
-    Another training begins where steps go back to the start of the previous one or below, epochs with them, and the same steps
-    have other values. A start of at most `min_rows` rows is left out.
+    Another training begins where steps go back to the start of the previous one or below, epochs with them, the same steps have
+    other values, and the loss does not go on from where it was. A start of at most `min_rows` rows is left out.
 
     Args:
         steps: Step of each row, `NO_STEP` where it has none; None: no column holds steps.
         epochs: Epoch of each row; None where no column counts them. Steps may restart in each epoch.
-        columns: The logged columns.
+        series: The logged columns by catalogue name.
         min_rows: Number of rows up to which a start is too short to judge.
     """
     if steps is None or not (known := steps != NO_STEP).any():
         return {}
     filled = forward_fill(steps, known)
+    loss = series.get("train_loss_raw")
     cuts = [0]
     for row in (np.flatnonzero(np.diff(filled) < 0) + 1).tolist():
         goes_on = epochs is not None and epochs.recorded[[row - 1, row]].all() and epochs.values[row] >= epochs.values[row - 1]
-        if filled[row] <= filled[cuts[-1]] and not goes_on:
+        if filled[row] <= filled[cuts[-1]] and not goes_on and not (loss is not None and loss_goes_on(loss, cuts[-1], row)):
             cuts.append(row)
     starts = [np.arange(begin, end) for begin, end in pairwise([*cuts, len(steps)]) if end - begin > min_rows]
-    logged = list(columns)
+    logged = list(series.values())
     if not 1 < len(starts) <= MAX_RUNS or not all(_say_other_things(steps, logged, *pair) for pair in pairwise(starts)):
         return {}
     return {f"run {number}": rows for number, rows in enumerate(starts, 1)}

@@ -6,10 +6,12 @@ from math import isnan, nan
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.importers.importer import Row, rows_of
+from ckaudit.importers.tables.continued_counts import counted_through, note_on_counts
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, counted, numbers, unrecorded_column
 from ckaudit.importers.tables.torn_steps import fallen_back, far_ahead, note_on_torn
 
@@ -29,6 +31,7 @@ class MergedLines(Struct, frozen=True):
         replaced: Number of values that occur twice at one step with different numbers; the later one was taken.
         disordered: Number of entries with a step below the previous entry's and no value that differs from an earlier one.
         torn: Number of entries that were left out, because their step can only be a fragment of one.
+        begun_anew: How often steps began anew while the loss went on, and were counted through.
     """
 
     table: LineTable
@@ -36,6 +39,7 @@ class MergedLines(Struct, frozen=True):
     replaced: int
     disordered: int
     torn: int = 0
+    begun_anew: int = 0
 
     @property
     def rows(self) -> list[Row]:
@@ -108,9 +112,13 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
     if not placed.all():
         steps = steps[placed]
         series = {name: column.at(placed) for name, column in series.items()}
+    gone_on: list[int] = []
+    loss = series.get("train_loss_raw") or series.get("val_loss")
+    if loss is not None and (anew := (np.flatnonzero((np.diff(steps) < 0) & (steps[1:] <= steps[:1])) + 1).tolist()):
+        steps, gone_on = counted_through(steps, loss, anew)
     rise = np.diff(steps)
     if (rise < 0).any():
-        return _with_resumes(steps, series) or merge(_entries(steps, series))
+        return replace(_with_resumes(steps, series) or merge(_entries(steps, series)), begun_anew=len(gone_on))
     names = tuple(name for name, column in series.items() if column.recorded.any())
     columns, replaced = [series[name] for name in names], 0
     if not rise.all():
@@ -122,7 +130,7 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
     values = np.array([column.values for column in columns], np.float64).reshape(shape)
     recorded = np.array([column.recorded for column in columns], bool).reshape(shape)
     table = LineTable(steps, np.zeros(len(steps), np.int64), names, values, None if recorded.all() else recorded, {})
-    return MergedLines(table, (), replaced, 0)
+    return MergedLines(table, (), replaced, 0, begun_anew=len(gone_on))
 
 
 def _with_resumes(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> MergedLines | None:
@@ -228,7 +236,7 @@ def table_of(sessions: Sequence[Mapping[int, Row]]) -> LineTable:
 
 def merge_notes(merged: MergedLines) -> list[str]:
     """Return notes on how the entries were joined; none where each step occurred once and in order."""
-    notes = note_on_torn(merged.torn)
+    notes = [*note_on_torn(merged.torn), *note_on_counts(merged.begun_anew)]
     if merged.resumes:
         before, after = merged.resumes[0]
         times = "once" if len(merged.resumes) == 1 else f"{len(merged.resumes):,} times"

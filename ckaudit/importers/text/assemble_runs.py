@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ckaudit.contract.io.fast_jsonl import LineTable
+from ckaudit.importers.tables.continued_counts import counted_through, note_on_counts
 from ckaudit.importers.tables.numbers import Numbers, counted, unrecorded_column
 from ckaudit.importers.tables.torn_steps import fallen_back, far_ahead
 from ckaudit.importers.text.line_patterns import NO_RANK, Ints
@@ -75,7 +76,8 @@ def runs_of(rows: StepLines, starts: Sequence[int], resumes: Mapping[int, int]) 
     """
     rows, notes = _one_rank(rows)
     rows, replaced = merge_lines(rows, apart=starts)
-    cuts = _cuts(rows, starts)
+    rows, cuts, counted_notes = _counted_through(rows, _cuts(rows, starts), starts, resumes)
+    notes += counted_notes
     bounds = [0, *cuts, len(rows.steps)]
     pieces = [rows.at(np.arange(begin, end)) for begin, end in pairwise(bounds)] if cuts else [rows]
     runs: list[TextRun] = []
@@ -185,6 +187,20 @@ def _cuts(rows: StepLines, starts: Sequence[int]) -> list[int]:
         if any(rows.columns[name].recorded[at] and past[at - 1] >= rows.steps[at] for name, past in reached.items())
     }
     return sorted(logged | again)
+
+
+def _counted_through(
+    rows: StepLines, cuts: Sequence[int], starts: Sequence[int], resumes: Mapping[int, int]
+) -> tuple[StepLines, list[int], list[str]]:
+    """Return lines whose steps go on where the training does, the cuts that are left, and a note."""
+    loss = rows.columns.get("train_loss_raw") or rows.columns.get("val_loss")
+    reported = _logged(rows, [*starts, *resumes])
+    anew = [at for at in cuts if at not in reported and _is_beginning(rows.steps[at:]) and rows.steps[at] <= rows.steps[at - 1]]
+    if loss is None or not anew or not _is_beginning(rows.steps):
+        return rows, [*cuts], []
+    steps, gone_on = counted_through(rows.steps, loss, anew)
+    left = [at for at in cuts if at not in gone_on]
+    return StepLines(steps, rows.origin, rows.columns), left, note_on_counts(len(gone_on))
 
 
 def _reached(steps: Ints, column: Numbers) -> Ints:
