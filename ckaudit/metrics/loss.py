@@ -7,6 +7,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ckaudit.metrics.metric import metric
+from ckaudit.metrics.reductions import without_repeats
 from ckaudit.run.medians import median
 from ckaudit.run.negligible_changes import SOLVED
 from ckaudit.run.robust import MEDIAN_STANDARD_ERROR_FACTOR, difference_noise
@@ -122,9 +123,9 @@ def val_loss(run: Run) -> Series:
 
     $$L_{val} = -\tfrac1N \sum_i \log p(y_i \mid x_{<i})$$
 
-    Shape (E, V): evaluations by held-out sets, usually one.
+    Shape (E, V): evaluations by held-out sets, usually one. A value that is logged again until the next evaluation counts once.
     """
-    return run.scalar("val_loss")
+    return without_repeats(run.scalar("val_loss"))
 
 
 @metric(unit="nats/token", reads=[val_loss, train_loss_raw, "train_loss_ema"], source="F12")

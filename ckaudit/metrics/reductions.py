@@ -3,8 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
+from msgspec.structs import replace
 
 from ckaudit.run.medians import median
+from ckaudit.run.robust import least_decimal_step
 from ckaudit.run.series import Floats, Mask, Series, Steps, single
 
 
@@ -101,3 +103,29 @@ def windows(series: Series, window: int) -> tuple[Steps, Floats]:
     steps, values = series.finite_points() if series.labels else (series.steps[:0], np.empty(0))
     whole = len(values) // window * window
     return steps[:whole].reshape(-1, window), values[:whole].reshape(-1, window)
+
+
+def without_repeats(series: Series, *, min_changes: int = 2, min_steps: float = 20.0) -> Series:
+    """Return a series whose columns hold each value once that is logged again until the next measurement.
+
+    A column is of that kind where its values change at least `min_changes` times, mostly after two rows or more, and by
+    `min_steps` of their last decimal or more: numbers that are equal because they were rounded change by less.
+
+    Args:
+        series: A quantity that is measured more rarely than it is logged, such as a held-out loss.
+        min_changes: Fewest changes that show the pattern.
+        min_steps: Smallest median change, in units of the last decimal.
+    """
+    recorded = series.recorded
+    for column in range(len(series.labels)):
+        rows = np.flatnonzero(series.finite_in(column))
+        values = series.values[rows, column]
+        changes = np.flatnonzero(np.diff(values) != 0) + 1
+        if len(changes) < min_changes or np.median(np.diff(changes, prepend=0)) < 2:
+            continue
+        if np.median(np.abs(np.diff(values)[changes - 1])) >= min_steps * least_decimal_step(values):
+            recorded = recorded.copy()
+            recorded[np.delete(rows, [0, *changes]), column] = False
+    if recorded is series.recorded:
+        return series
+    return replace(series, values=np.where(recorded, series.values, np.nan), recorded=recorded).recorded_rows()

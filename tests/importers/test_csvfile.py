@@ -410,3 +410,23 @@ def test_trainings_one_after_the_other_are_runs(tmp_path):
 )
 def test_a_value_in_a_file_that_is_named_after_a_loss_is_that_loss(imported, text):
     assert curve(imported(text, "val_loss.csv"), "val_loss") == {18: 10.5, 42: 9.5}
+
+
+def test_steps_that_begin_anew_while_the_loss_goes_on_are_counted_through(tmp_path):
+    path = tmp_path / "log.csv"
+    rows = [(step, 4.0 / (1 + step / 10)) for step in range(10, 110, 10)] + [(10, 0.35), (20, 0.34), (30, 0.33)]
+    path.write_text("step,loss\n" + "".join(f"{step},{loss}\n" for step, loss in rows))
+    (run,) = import_runs(path)
+    steps = [row["step"] for row in run.rows]
+    assert steps == [*range(10, 140, 10)]
+    assert [row["train_loss_raw"] for row in run.rows] == [loss for _, loss in rows]
+    assert any("begin anew once while the loss goes on" in note for note in run.notes)
+
+
+def test_a_resume_repeats_steps_and_is_not_counted_through(tmp_path):
+    path = tmp_path / "log.csv"
+    rows = [(step, 4.0 / step) for step in range(1, 21)] + [(step, 4.1 / step) for step in range(15, 31)]
+    path.write_text("step,loss\n" + "".join(f"{step},{loss}\n" for step, loss in rows))
+    (run,) = import_runs(path)
+    assert max(row["step"] for row in run.rows) == 30
+    assert any("taken as a resume" in note for note in run.notes)

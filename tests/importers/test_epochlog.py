@@ -355,3 +355,15 @@ def test_steps_of_the_run_beside_epochs_begin_anew_only_where_it_is_taken_up(imp
     run = imported("".join(f"Train: STEP {41 * n} - EPOCH {n}/40 | loss: {3 / n:.4f}\n" for n in epochs), "train.log")
     assert run.source != "epoch text log"
     assert max(row["step"] for row in run.rows) in (41 * 19, 41 * 19 + 1)
+
+
+def test_a_fit_that_is_called_again_goes_on_and_another_training_begins_high(tmp_path):
+    def rounds(*losses: list[float]) -> str:
+        return "".join(f"Epoch {place}/4 - loss: {loss}\n" for part in losses for place, loss in enumerate(part, 1))
+
+    (one,) = read(tmp_path, rounds([2.4, 2.0, 1.8, 1.6], [1.5, 1.4, 1.3, 1.2], [1.15, 1.1, 1.1, 1.0]))
+    assert curve(one, "train_loss_raw") == [*enumerate([2.4, 2.0, 1.8, 1.6, 1.5, 1.4, 1.3, 1.2, 1.15, 1.1, 1.1, 1.0], 1)]
+    assert "steps begin anew 2 times while the loss goes on from where it was: they were counted through" in one.notes
+    first, second = read(tmp_path, rounds([2.4, 2.0, 1.8, 1.6], [1.5, 1.4, 1.3, 1.2], [2.3, 2.0, 1.9, 1.7]))
+    assert [step for step, _ in curve(first, "train_loss_raw")] == [*range(1, 9)]
+    assert curve(second, "train_loss_raw") == [(1, 2.3), (2, 2.0), (3, 1.9), (4, 1.7)]

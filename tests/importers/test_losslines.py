@@ -1,11 +1,12 @@
 """Lines of losses without a step or an epoch."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ckaudit.errors import UnreadableError
-from ckaudit.importers import Imported
+from ckaudit.importers import Imported, import_runs
 
 Import = Callable[..., Imported]
 
@@ -92,3 +93,32 @@ def test_a_rising_count_beside_each_loss_is_its_step(imported: Import, line: str
 def test_counts_that_do_not_rise_are_no_steps(imported: Import) -> None:
     text = "".join(f"batch {batch} loss {5 - epoch - batch / 100}\n" for epoch in range(2) for batch in (10, 20, 30))
     assert list(curve(imported(text, "train.log"), "train_loss_raw")) == [1, 2, 3, 4, 5, 6]
+
+
+OPENING = "2026-01-02 10:00:00.123 | INFO     | __main__:main:12 - building the model\n"
+
+
+def test_a_program_that_is_started_again_prints_its_first_lines_again(tmp_path: Path) -> None:
+    def trained(losses: list[float]) -> str:
+        return OPENING + "".join(f"loss: {loss}\n" for loss in losses)
+
+    path = tmp_path / "train.log"
+    path.write_text(trained([3.0, 2.0, 1.5, 1.2, 1.0]) + trained([2.9, 2.1, 1.4, 1.1, 0.9, 0.8]))
+    first, second = import_runs(path)
+    assert curve(first, "train_loss_raw") == {1: 3.0, 2: 2.0, 3: 1.5, 4: 1.2, 5: 1.0}
+    assert curve(second, "train_loss_raw") == {1: 2.9, 2: 2.1, 3: 1.4, 4: 1.1, 5: 0.9, 6: 0.8}
+
+
+def test_a_line_that_is_printed_in_each_epoch_starts_nothing(imported: Import) -> None:
+    losses = [3.0, 2.5, 2.0, 1.5, 1.3, 1.2, 1.1, 1.0, 1.05, 0.9]
+    text = "".join(
+        f"{'- starting the next epoch' if place % 2 == 0 else ''}\nloss: {loss}\n" for place, loss in enumerate(losses)
+    )
+    assert curve(imported(text, "train.log"), "train_loss_raw") == dict(enumerate(losses, 1))
+
+
+def test_a_loss_that_jumps_without_a_start_stays_one_training(imported: Import) -> None:
+    losses = [3.0, 2.0, 1.5, 1.2, 1.0, 3.1, 3.0, 3.2, 3.1]
+    assert curve(imported(OPENING + "".join(f"loss: {loss}\n" for loss in losses), "train.log"), "train_loss_raw") == dict(
+        enumerate(losses, 1)
+    )

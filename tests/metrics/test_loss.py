@@ -117,3 +117,22 @@ def test_in_a_log_of_epochs_the_level_is_not_that_of_ten_epochs_before():
     evals = {epoch: {"val_loss": 1.2 * loss} for epoch, loss in enumerate(losses, 1)}
     gap = train_val_gap(run_of(scalars={"train_loss_raw": losses, "val_loss": evals}))
     assert np.all(np.diff(gap.values[4:, 0]) < 0), "the gap narrows as the losses do"
+
+
+def test_a_held_out_loss_that_is_logged_again_until_the_next_evaluation_counts_once():
+    levels = [11.410719, 1.588975, 0.412345, 0.051234]
+    logged = [level for level in levels for _ in range(5)]
+    assert values(val_loss(run_of(scalars={"val_loss": logged}))) == {1: levels[0], 6: levels[1], 11: levels[2], 16: levels[3]}
+
+
+@pytest.mark.parametrize(
+    "logged",
+    [
+        [2.5, 2.31, 2.2, 2.1, 2.0, 1.9134, 1.9134, 1.9134, 1.9134, 1.9134],  # the weights stand still from the sixth on
+        [2.3456] * 10,  # they never moved
+        [0.69, 0.69, 0.7, 0.7, 0.69, 0.69, 0.68, 0.68, 0.69, 0.69],  # equal because they are rounded
+        [2.5123, 2.3456, 2.2345, 2.1234, 2.0123, 1.9876, 1.8765, 1.7654, 1.6543, 1.5432],
+    ],
+)
+def test_evaluations_of_their_own_are_all_kept(logged):
+    assert list(values(val_loss(run_of(scalars={"val_loss": logged}))).values()) == logged

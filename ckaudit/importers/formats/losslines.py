@@ -14,13 +14,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.tables.continued_counts import LossLevels
 from ckaudit.importers.tables.numbers import count_of
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import Ints
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
 from ckaudit.importers.text.line_values import COUNT, has_training_loss, is_wanted, known_values, name_of, named_lines
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
-from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
+from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines, prefix_end
 
 NAME = "lines of losses"
 GENERIC = True
@@ -31,6 +32,11 @@ MIN_LINES = 5
 """Minimum number of lines with a training loss in a log; a report of results has fewer."""
 
 HEAD_BYTES = 2**21
+
+MAX_OPENING, MIN_LETTERS = 20, 4
+"""Most lines before the first loss that are looked for again, and the fewest letters of one: a rule of dashes says nothing."""
+
+_LETTER = re.compile(r"[^\W\d_]")
 _COUNT_OF_ALL = re.compile(r"\[ {0,12}(\d{1,12})/ {0,12}\d{1,12}\]")
 _COUNT_BEHIND_NAME = re.compile(r"(?<=loss )(\d{1,12}):? {1,6}(?=\d{1,12}\.\d)", re.IGNORECASE)
 _NAMED_COUNT = re.compile(
@@ -59,6 +65,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     counts = array("q")
     rows = step_lines(_lines(source.data, counts))
     steps, note = _steps(np.asarray(counts))
+    if note == _NUMBERED:
+        steps = _numbered_by_start(source.data, rows)
     rows = StepLines(steps[rows.steps - 1], rows.origin, rows.columns)
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
     log = LogContent(rows, [], error_lines(source.data), source.line_count, [], unwanted)
@@ -88,6 +96,40 @@ def _lines(data: bytes, counts: "array[int]") -> Iterator[Numbered]:
             counts.append(-1 if known is None else known)
         if values and counts:
             yield line_number, len(counts), values
+
+
+def _numbered_by_start(data: bytes, rows: StepLines) -> Ints:
+    """Return the number of each training loss within its training.
+
+    A program prints its first lines again when it is started again. Some print such lines in each epoch, so the loss must be
+    back at where it began as well.
+    """
+    number_of_line = rows.steps
+    first = np.concatenate([[True], number_of_line[1:] != number_of_line[:-1]])
+    losses = named_lines(rows, {}, []).rows.columns.get("train_loss_raw")
+    numbers = np.arange(1, np.count_nonzero(first) + 1)
+    if losses is None:
+        return numbers
+    levels = LossLevels(losses)
+    for line_number in _repeats_of_opening(data, int(rows.origin.lines[0])):
+        row = int(np.searchsorted(rows.origin.lines, line_number))
+        if row < len(number_of_line) and levels.begins_anew(row):
+            levels.start(row)
+            place = int(number_of_line[row]) - 1
+            numbers[place:] = np.arange(1, len(numbers) - place + 1)
+    return numbers
+
+
+def _repeats_of_opening(data: bytes, first_loss: int) -> Iterator[int]:
+    """Yield the numbers of the lines that say again what a line before the first loss said, but for the prefix."""
+    opening: dict[str, None] = {}
+    for line_number, line in numbered_lines(data):
+        if line_number < first_loss:
+            text = line[prefix_end(line) : MAX_LINE].strip()
+            if len(opening) < MAX_OPENING and len(_LETTER.findall(text)) >= MIN_LETTERS:
+                opening[text] = None
+        elif any(text in line for text in opening) and line[prefix_end(line) : MAX_LINE].strip() in opening:
+            yield line_number
 
 
 def _steps(counts: Ints) -> tuple[Ints, str]:

@@ -11,36 +11,52 @@ from ckaudit.importers.tables.numbers import Numbers
 FALLEN = 0.8
 """Share of its first value to which a loss must have fallen before a later beginning can be told from it."""
 
-MAX_LOST = 0.25
-"""A training goes on where it begins with less of its fall lost than this: batches differ, and an epoch's mean is late."""
+MAX_LOST, MIN_LOST = 0.25, 0.5
+"""A training goes on if less of its fall is lost than the first share, and another begins if more is lost than the second."""
 
 MAX_LAST_POINTS, PARTS = 3, 5
 """The level at which a training ended is the median of its last three points, or of its last fifth if that is less."""
 
 
-def lost_share(loss: Numbers, begin: int, again: int) -> float | None:
-    """Return the share of what a training had learnt that is gone where something begins anew; None where it cannot be told.
+class LossLevels:
+    """The level of a loss at the places where something begins anew, such as the count of steps.
 
-    A training that goes on begins where it ended, at 0; a new one begins about as high as the one before it did, at 1.
-
-    Args:
-        loss: By row, shape (N,).
-        begin: Row at which the training before began.
-        again: Row at which something begins anew.
+    A training that goes on begins where it ended; another one begins about as high as the highest before it did.
     """
-    rows = np.flatnonzero(loss.recorded & np.isfinite(loss.values))
-    place, first = np.searchsorted(rows, [again, begin]).tolist()
-    if not first < place < len(rows):
-        return None
-    last = max(1, min(MAX_LAST_POINTS, (place - first) // PARTS))
-    begun, ended = float(loss.values[rows[first]]), float(np.median(loss.values[rows[place - last : place]]))
-    return None if not 0 < ended <= FALLEN * begun else (float(loss.values[rows[place]]) - ended) / (begun - ended)
 
+    def __init__(self, loss: Numbers) -> None:
+        """Begin with a training at the first row."""
+        self._rows = np.flatnonzero(loss.recorded & np.isfinite(loss.values))
+        self._values = loss.values[self._rows]
+        self._first, self._untrained = 0, -np.inf
+        self.start(0)
 
-def loss_goes_on(loss: Numbers, begin: int, again: int) -> bool:
-    """Tell whether a training plainly goes on where something begins anew."""
-    lost = lost_share(loss, begin, again)
-    return lost is not None and lost < MAX_LOST
+    def start(self, row: int) -> None:
+        """Note that another training begins at a row."""
+        self._first = int(np.searchsorted(self._rows, row))
+        if self._first < len(self._rows):
+            self._untrained = max(self._untrained, float(self._values[self._first]))
+
+    def lost_share(self, row: int) -> float | None:
+        """Return the share of what had been learnt that is gone at a row, 0 to 1; None if it cannot be told."""
+        place = int(np.searchsorted(self._rows, row))
+        if not self._first < place < len(self._rows):
+            return None
+        last = max(1, min(MAX_LAST_POINTS, (place - self._first) // PARTS))
+        ended = float(np.median(self._values[place - last : place]))
+        if not 0 < ended <= FALLEN * self._untrained:
+            return None
+        return (float(self._values[place]) - ended) / (self._untrained - ended)
+
+    def goes_on(self, row: int) -> bool:
+        """Tell whether the training plainly goes on at a row."""
+        lost = self.lost_share(row)
+        return lost is not None and lost < MAX_LOST
+
+    def begins_anew(self, row: int) -> bool:
+        """Tell whether another training plainly begins at a row."""
+        lost = self.lost_share(row)
+        return lost is not None and lost > MIN_LOST
 
 
 def counted_through(steps: NDArray[np.int64], loss: Numbers, anew: Iterable[int]) -> tuple[NDArray[np.int64], list[int]]:
@@ -51,15 +67,15 @@ def counted_through(steps: NDArray[np.int64], loss: Numbers, anew: Iterable[int]
         loss: Its loss.
         anew: Rows at which steps go back to the beginning, ascending.
     """
-    counted, rows, begin, gone_on = steps.copy(), [*anew], 0, []
-    for row, end in pairwise([*rows, len(steps)]):
-        if loss_goes_on(loss, begin, row):
+    levels, counted, gone_on = LossLevels(loss), steps.copy(), []
+    for row, end in pairwise([*anew, len(steps)]):
+        if levels.goes_on(row):
             gap = np.diff(steps[row:end])
             from_zero = int(gap[gap > 0].min(initial=1)) if steps[row] == 0 else 0
             counted[row:end] += counted[row - 1] + from_zero
             gone_on.append(row)
         else:
-            begin = row
+            levels.start(row)
     return counted, gone_on
 
 

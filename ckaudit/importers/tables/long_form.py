@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ckaudit.importers.kinds_of_loss import NO_LETTERS
 from ckaudit.importers.names import catalogue_name, list_names, shorten_name, writable
-from ckaudit.importers.tables.continued_counts import loss_goes_on
+from ckaudit.importers.tables.continued_counts import LossLevels
 from ckaudit.importers.tables.numbers import MISSING_WORDS, NO_STEP, Numbers, forward_fill
 
 MAX_RUNS = 1000
@@ -192,12 +192,14 @@ def starts_of(
     if steps is None or not (known := steps != NO_STEP).any():
         return {}
     filled = forward_fill(steps, known)
-    loss = series.get("train_loss_raw")
+    levels = LossLevels(loss) if (loss := series.get("train_loss_raw")) else None
     cuts = [0]
     for row in (np.flatnonzero(np.diff(filled) < 0) + 1).tolist():
         goes_on = epochs is not None and epochs.recorded[[row - 1, row]].all() and epochs.values[row] >= epochs.values[row - 1]
-        if filled[row] <= filled[cuts[-1]] and not goes_on and not (loss is not None and loss_goes_on(loss, cuts[-1], row)):
+        if filled[row] <= filled[cuts[-1]] and not goes_on and not (levels and levels.goes_on(row)):
             cuts.append(row)
+            if levels:
+                levels.start(row)
     starts = [np.arange(begin, end) for begin, end in pairwise([*cuts, len(steps)]) if end - begin > min_rows]
     logged = list(series.values())
     if not 1 < len(starts) <= MAX_RUNS or not all(_say_other_things(steps, logged, *pair) for pair in pairwise(starts)):

@@ -36,7 +36,7 @@ _PIECE = re.compile(
       | (?P<node>[a-z](?=[\w.-]{{0,62}}\d)[\w.-]{{1,63}}):(?:\d+:\d+[ ]\[(?P<card>\d{{1,4}})\])?(?=\s)  # pdsh, NCCL
       | (?:stdout|stderr)[ ][FP](?=\s)                               # Kubernetes
       | \[(?!(?:{"|".join(EVALUATIONS)})\])[\w./:<>@-]{{1,80}}\]:?
-      | [\w.]{{1,80}}[ ]-(?=\s)                                      # the name of a Python logger
+      | [\w.]{{1,80}}(?::[\w<>.]{{1,80}}:\d{{1,6}})?[ ]-(?=\s)          # the name of a Python logger; Loguru: name:function:line
       | [-|:](?=\s)
     )""",
     re.VERBOSE | re.IGNORECASE,
