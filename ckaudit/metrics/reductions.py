@@ -121,8 +121,8 @@ def without_repeats(series: Series, *, min_changes: int = 2, min_steps: float = 
         rows = np.flatnonzero(series.finite_in(column))
         values = series.values[rows, column]
         changes = np.flatnonzero(np.diff(values) != 0) + 1
-        if len(changes) < min_changes or np.median(np.diff(changes, prepend=0)) < 2:
-            continue
+        if len(changes) < min_changes or np.median(np.diff(changes, prepend=0)) < 2 or not values.all():
+            continue  # a zero is written where nothing was measured
         if np.median(np.abs(np.diff(values)[changes - 1])) >= min_steps * least_decimal_step(values):
             recorded = recorded.copy()
             recorded[np.delete(rows, [0, *changes]), column] = False

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.metrics.loss import train_loss_raw, val_loss
@@ -13,7 +14,7 @@ from ckaudit.metrics.movement import NEGLIGIBLE_DISTANCE, median_distance_moved
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.metrics.weights import relative_movement, weight_rms
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, needs_one_of, rule
 from ckaudit.run.falls import (
     Fall,
     fall_accelerates,
@@ -75,6 +76,7 @@ that the model needs it."""
 GUESSES = (0.95 * math.log(1_000), 1.05 * math.log(1_200_000))
 """Cost of a uniform guess among the tokens of the smallest and the largest vocabulary in use, in nats, with 5 % to spare."""
 
+CLASSES = (2, 10, 100, 1000)  # the most common numbers: a flat loss may lie at the cost of any other guess by chance
 SMALL_FALL = 0.05
 """Share of the level that a fine-tuning may fall by in all: a log too noisy to show so much cannot tell it from a flat run."""
 
@@ -92,13 +94,13 @@ BUCKETS = 256
 @rule(
     "LOSS003",
     severity="sev2",
-    needs=[train_loss_raw],
-    wants=[unigram_entropy, val_loss, FACTS, explained_share, relative_movement, weight_rms],
+    needs=[],
+    wants=[train_loss_raw, unigram_entropy, val_loss, FACTS, explained_share, relative_movement, weight_rms],
     facts=[["vocabulary"]],
     unit="nats/token",
 )
 def loss_not_falling(
-    loss: Series,
+    loss: Series | None,
     entropy: Series | None,
     val: Series | None,
     facts: Manifest | None,
@@ -140,6 +142,8 @@ def loss_not_falling(
       of it.
     - From 120 points on: the curve has stayed within 3 % of its first fall since its first quarter, without a trend, above half
       of its start.
+    - Where only a held-out loss is recorded: it stands from its first evaluation on at what a uniform guess costs, among a
+      thousand to a million tokens, or from 10 evaluations on among 2, 10, 100 or 1,000 classes.
     ## Why it matters
     A loss that rests there says that nothing reaches the weights, or that targets have nothing to do with inputs (D1.1, D2.4).
     ## False alarms
@@ -159,8 +163,9 @@ def loss_not_falling(
       % within its second half and beyond its noise.
     - Healthy runs whose curve stands for three quarters of their steps are at a third of their first loss by then (public logs).
     """
-    if undirected := why_loss_need_not_fall(facts, sizes):
-        yield Skip("not_applicable", undirected)
+    undirected = why_loss_need_not_fall(facts, sizes)
+    if undirected or loss is None:
+        yield from [Skip("not_applicable", undirected)] if undirected else _held_out_alone(val, facts, min_plan_share)
         return
     steps, values = loss.finite_points()
     bound, guess, why = _bound(entropy, facts, unigram_margin, guess_share)
@@ -273,9 +278,7 @@ def _costs_more_than_a_constant(
         return None
     bound = max_times if times[late].min() > max_times else 1 + LEARNT_SHARE
     first = int(np.flatnonzero(times <= bound)[-1]) + 1 if (times <= bound).any() else 0
-    message = (
-        "the loss function gives {value:.3g} times what a constant guess costs: the model is worse than one that knows nothing"
-    )
+    message = "the loss gives {value:.3g} times what a constant guess costs: the model is worse than one that knows nothing"
     row = int(np.searchsorted(steps, rows.steps[first])) if first else 0
     return _hit(steps, row, median(times[late]), None, message)
 
@@ -285,6 +288,27 @@ def _flat(steps: Steps, fall: Fall, *, excuse: str) -> Hit:
     few = "" if len(steps) >= MIN_POINTS_OF_LEVEL else f", in the {len(steps)} points that there are"
     message = "the loss stands at {value:.4g}, having begun at {limit:.4g}: nothing is learnt" + few
     return _hit(steps, 0, fall.last, fall.first, message, excuse=excuse)
+
+
+def _held_out_alone(val: Series | None, facts: Manifest | None, min_plan_share: float) -> Iterator[Hit | Skip]:
+    """Judge the held-out loss of a run without a training loss; a fine-tuning's may stand anywhere but at a guess."""
+    if val is None:
+        yield needs_one_of(train_loss_raw, val_loss)
+        return
+    steps, values = val.finite_points()
+    if skip := _skipped(steps, values, facts, min_plan_share):
+        yield skip
+    elif (_flat_course(values, facts) is not None and _is_a_guess(values, facts)) or _is_a_guess_of_classes(values, facts):
+        message = "the held-out loss stands at {value:.4g}, what a uniform guess costs, at each evaluation: nothing is learnt"
+        yield replace(_hit(steps, 0, median(values), float(values[0]), message), where=val.labels[0])
+
+
+def _is_a_guess_of_classes(values: Floats, facts: Manifest | None, *, min_points: int = 10, max_distance: float = 0.01) -> bool:
+    """Tell whether three quarters of many points lie within a hundredth of what a guess among a round number of classes costs."""
+    if len(values) < min_points or loss_kind_of(facts) == "other":
+        return False
+    apart = np.abs(values[:, np.newaxis] / np.log(CLASSES) - 1)
+    return bool((np.quantile(apart, 0.75, axis=0) < max_distance).any())
 
 
 def _flat_course(values: Floats, facts: Manifest | None) -> Fall | None:

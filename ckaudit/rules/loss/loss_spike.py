@@ -11,7 +11,7 @@ from ckaudit.metrics.optimizer import learning_rate
 from ckaudit.metrics.reductions import running_medians
 from ckaudit.metrics.spikes import grad_norm_excess, log_excess_at, loss_excess, loss_over_median
 from ckaudit.metrics.weights import weight_rms
-from ckaudit.rules.rule import FACTS, Hit, Skip, rule
+from ckaudit.rules.rule import FACTS, Hit, Skip, rule, true_stretches
 from ckaudit.run.blocks import by_blocks
 from ckaudit.run.medians import median
 from ckaudit.run.negligible_changes import SOLVED
@@ -104,11 +104,10 @@ def loss_spike(
     ## False alarms
     Some jumps come from batches or from a planned change:
 
-    - Rounded logs have a floor under their deviation.
     - Below a tenth of the first losses, a batch's loss is that of the few examples that are still wrong: it must rise by a
       quarter of the first losses. In a log of few points single ones are notes, however many.
-    - Where batches differ much, an incident stands out three times as far as 98 % of the 200 points before it, or is such a batch
-      (lab: heavy-tailed data reach 2.5, once 4.1; least event of an ill run 3.3, of a public log 21).
+    - Rounded logs have a floor under their deviation. Where batches differ much, an incident stands out three times as far as 98
+      % of the 200 points before it, or is such a batch (lab: heavy tails reach 2.5, once 4.1; ill runs at least 3.3).
     - Where the gradient norm is calm throughout, the 200 points after the incident count as well.
     - A learning rate set back to a level that it had before (twice what it was) is a planned warm restart: a note.
     - A spike that recovers while weights change that run.json says are not trained is a note: a copy that makes targets was
@@ -362,11 +361,21 @@ def _crowded(steps: Steps, incidents: list[Incident], min_spikes: int, within: i
     return [crowded.get(id(incident), False) for incident in incidents]
 
 
+def _is_back_within(incident: Incident, steps: Steps, loss: Floats, relative: Floats, patience: int) -> bool:
+    """Tell whether three points in a row, soon after the first one of an incident, have given back `BACK_SHARE` of the jump."""
+    level, soon = loss[incident.first] / relative[incident.first], steps[incident.first] + patience
+    end = max(int(np.searchsorted(steps, soon, side="right")), incident.first + 1 + MIN_POINTS_BACK)
+    inside = loss[incident.first : end]
+    low = inside < level + (1 - BACK_SHARE) * (np.maximum.accumulate(inside) - level)
+    return next(true_stretches(low, min_points=MIN_POINTS_BACK), None) is not None
+
+
 def _hit(incident: Incident, steps: Steps, loss: Floats, relative: Floats, *, close: bool, patience: int) -> Hit:
     first, last = int(steps[incident.first]), int(steps[incident.last])
     inside = slice(incident.first, incident.last + 1)
     peak = incident.first + int(np.argmax(np.where(np.isfinite(loss[inside]), loss[inside], -np.inf)))
-    long = last - first >= patience and incident.last - incident.first + 1 >= MIN_LASTING_POINTS
+    lasts = last - first >= patience and incident.last - incident.first + 1 >= MIN_LASTING_POINTS
+    long = lasts and not _is_back_within(incident, steps, loss, relative, patience)
     tail = (
         "then it is no number any more"
         if not np.isfinite(loss[incident.last + 1 : incident.last + 2]).all()
