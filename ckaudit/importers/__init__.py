@@ -18,11 +18,13 @@ from ckaudit.importers import formats
 from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.log_search import BESIDE, FoundLogs, find_logs, holds_logs, holds_others, note_on_others, runs_below
 from ckaudit.importers.names import list_names, name_to_copy, shorten_name
+from ckaudit.importers.other_languages import lines_in_english
 from ckaudit.importers.policy_columns import read_with
 from ckaudit.importers.tables.table_header import UTF16_MARKS, text_of
 from ckaudit.importers.text.error_events import summary_of
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_values import repeated_names
+from ckaudit.importers.text.log import is_text
 
 __all__ = ["ImportOptions", "Imported", "import_runs", "import_source", "importers", "is_known", "logs_below", "run_named"]
 
@@ -64,9 +66,19 @@ def import_runs(path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS
         beside = note_on_others(source, importer, _importer_in_search)
         return [replace(run, notes=(*run.notes, *beside)) for run in read_with(importer, source, import_options)]
     if not source.is_folder:
-        raise _unknown(source)
+        return _read_in_english(source, import_options)
     logs = logs_below(path, import_options=import_options)
     return [replace(run, notes=(*run.notes, *logs.notes)) for run in logs.runs] or _only_folders(logs, source)
+
+
+def _read_in_english(source: Source, import_options: ImportOptions) -> list[Imported]:
+    """Read a text log whose words for loss and epoch are of another language, or say that no importer knows the source."""
+    english = lines_in_english(source.text) if is_text(source) else None
+    translated = source.with_data(english.encode()) if english is not None else source
+    if english is None or (importer := _importer_of(translated)) is None:
+        raise _unknown(source)
+    note = "its words for a loss, an epoch and the like were translated to English"
+    return [replace(run, notes=(note, *run.notes)) for run in read_with(importer, translated, import_options)]
 
 
 def _read_as(importer: Importer, source: Source, import_options: ImportOptions) -> list[Imported]:

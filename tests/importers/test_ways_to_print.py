@@ -153,3 +153,24 @@ def test_scores_of_training_and_of_an_evaluation_are_told_apart(imported: Import
     run = imported(text, "train.log")
     assert curve(run, "microbench_score/acc") == {n: n / 10 for n in range(1, 5)}
     assert curve(run, "microbench_score/val_acc") == {n: n / 20 for n in range(1, 5)}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoche {n}: Verlust: {train}, Validierungsverlust: {val}",
+        "Époque {n} : perte = {train}, perte de validation = {val}",
+        "Época {n}/3 - pérdida: {train} - pérdida de validación: {val}",
+        "Época {n}, perda: {train}, perda de validação: {val}",
+        "Эпоха {n}/3 - потери: {train} - вал. потери: {val}",
+        "第{n}轮 训练损失: {train} 验证损失: {val}",
+        "エポック {n}: 損失 {train} 検証損失 {val}",
+        "에폭 {n} 손실: {train} 검증 손실: {val}",
+        "Epok {n} - kayıp: {train} - doğrulama kaybı: {val}",  # noqa: RUF001  letters of Turkish
+    ],
+)
+def test_lines_of_other_languages(line: str, imported: Import) -> None:
+    run = imported("".join(line.format(n=n, train=2.0 / n, val=3.0 / n) + "\n" for n in (1, 2, 3, 4)), "train.log")
+    assert [row["train_loss_raw"] for row in run.rows if "train_loss_raw" in row] == [2.0, 1.0, 2.0 / 3, 0.5]
+    assert [row["val_loss"] for row in run.rows if "val_loss" in row] == [3.0, 1.5, 1.0, 0.75]
+    assert run.notes[0].endswith("were translated to English")
