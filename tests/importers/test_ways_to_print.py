@@ -174,3 +174,19 @@ def test_lines_of_other_languages(line: str, imported: Import) -> None:
     assert [row["train_loss_raw"] for row in run.rows if "train_loss_raw" in row] == [2.0, 1.0, 2.0 / 3, 0.5]
     assert [row["val_loss"] for row in run.rows if "val_loss" in row] == [3.0, 1.5, 1.0, 0.75]
     assert run.notes[0].endswith("were translated to English")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Epoch {} loss: tf.Tensor({}, shape=(), dtype=float32)",
+        "Epoch {} loss: tensor({}, device='cuda:0', grad_fn=<NllLossBackward>)",
+        "epoch {} loss [array({}, dtype=float32)]",
+        "('Epoch', {}, 'loss', {})",
+        "('Epoch : ', {}, 'loss : ', {})",
+    ],
+)
+def test_objects_and_tuples_that_were_printed_as_they_are(line: str, imported: Import) -> None:
+    losses = [2.5, 1.25, 0.75, 0.5, 0.4, 0.3]
+    run = imported("".join(line.format(place, loss) + "\n" for place, loss in enumerate(losses, 1)), "train.log")
+    assert list(curve(run, "train_loss_raw").values()) == losses
