@@ -18,7 +18,7 @@ from ckaudit.importers import formats
 from ckaudit.importers.importer import Imported, Importer, Source
 from ckaudit.importers.log_search import BESIDE, FoundLogs, find_logs, holds_logs, holds_others, note_on_others, runs_below
 from ckaudit.importers.names import list_names, name_to_copy, shorten_name
-from ckaudit.importers.other_languages import lines_in_english
+from ckaudit.importers.other_languages import log_in_english
 from ckaudit.importers.policy_columns import read_with
 from ckaudit.importers.tables.table_header import UTF16_MARKS, text_of
 from ckaudit.importers.text.error_events import summary_of
@@ -73,7 +73,7 @@ def import_runs(path: Path, *, import_options: ImportOptions = NO_IMPORT_OPTIONS
 
 def _read_in_english(source: Source, import_options: ImportOptions) -> list[Imported]:
     """Read a text log whose words for loss and epoch are of another language, or say that no importer knows the source."""
-    english = lines_in_english(source.text) if is_text(source) else None
+    english = log_in_english(source.text) if is_text(source) else None
     translated = source.with_data(english.encode()) if english is not None else source
     if english is None or (importer := _importer_of(translated)) is None:
         raise _unknown(source)

@@ -14,6 +14,7 @@ from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.violations import TOO_LARGE
 from ckaudit.errors import UnreadableError
+from ckaudit.importers.old_encodings import in_utf8
 from ckaudit.importers.tables.table_header import HEAD_BYTES, text_of
 
 MAX_SEEN = 200_000
@@ -41,7 +42,7 @@ class Source:
 
     @cached_property
     def data(self) -> bytes:
-        """All bytes, decompressed; empty for a folder.
+        """All bytes, decompressed, and Chinese text in GB18030 as UTF-8; empty for a folder.
 
         Raises:
             UnreadableError: Where the file cannot be read.
@@ -49,9 +50,10 @@ class Source:
         if self.is_folder:
             return b""
         try:
-            return raw_bytes(self.path, self.shown, max_bytes=MAX_IMPORT_BYTES)
+            data = raw_bytes(self.path, self.shown, max_bytes=MAX_IMPORT_BYTES)
         except BrokenFile as broken:
             raise self._unreadable(broken) from None
+        return in_utf8(data, data[:HEAD_BYTES])
 
     def forget(self) -> None:
         """Free the bytes of a file; they are read again on the next access."""
@@ -91,7 +93,7 @@ class Source:
     def head(self) -> bytes:
         """The first bytes, decompressed, to recognize a format by; the rest of a plain file is not read for them."""
         first = self.first(HEAD_BYTES)
-        return first if first and not first.startswith(_PACKED) else self.data[:HEAD_BYTES]
+        return in_utf8(first, first) if first and not first.startswith(_PACKED) else self.data[:HEAD_BYTES]
 
     @cached_property
     def text(self) -> str:

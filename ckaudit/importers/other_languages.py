@@ -21,15 +21,22 @@ _WORDS = {
     "test_accuracy": "testgenauigkeit",
 }
 _WITHOUT_GAPS = {
-    "loss": "损失 損失 손실",
+    "loss": "损失值 损失函数 损失 損失 손실",
     "train": "训练 訓練 学習 학습 훈련",
     "val": "验证 検証 검증",
     "test": "测试 테스트",
-    "epoch": "轮次 エポック 에폭 에포크",
+    "epoch": "轮次 轮数 エポック 에폭 에포크",
     "step": "步数 步 ステップ 스텝",
-    "accuracy": "准确率 正解率 정확도",
+    "accuracy": "准确率 准确度 正解率 정확도",
     "learning_rate": "学习率 学習率 학습률",
+    "episode": "回合 エピソード 에피소드",
+    "reward": "奖励 報酬 보상",
+    "return": "回报",
+    "mean": "平均 평균",
+    "total": "总",
 }
+_IN_LINES = {"batch": "批次 バッチ 배치", "": "当前 目前 現在"}
+"""Words that only lines of text have, of which some add nothing."""
 _LINK = r"[\W_]{1,4}(?:d|de|di)?[\W_]{0,4}"  # as in taux d'apprentissage
 _LINKS = re.compile(_LINK)
 
@@ -58,22 +65,44 @@ def in_english(name: str) -> str:
     return name if english == plain else re.sub(r"[\s_]+", "_", english.strip())
 
 
-_COUNTED = re.compile(r"第\s?(\d{1,12})\s?(轮|步)")
-_LOSS_OF = re.compile(r"\b(loss|accuracy) {1,3}(?:(?:de|di|da|do|del|na|на) {1,3})?(train|val|test|validation|test) ")
-_LOSS_WORDS = tuple(word for words in (_WORDS["loss"], _WITHOUT_GAPS["loss"]) for word in words.split())
+_IN_TEXT = {word: english for english, words in (*_WITHOUT_GAPS.items(), *_IN_LINES.items()) for word in words.split()}
+_WORD = re.compile("|".join(sorted(_IN_TEXT, key=len, reverse=True)))
+_WORDS_TOGETHER = re.compile(rf"(?:{_WORD.pattern})+")
+_NUMBERED = re.compile(r"第 ?(\d{1,9}) ?个?(轮|回合|步)(?:训练)?")
+_COUNTED = {"轮": "epoch", "回合": "episode", "步": "step"}
+_EAST_ASIAN = re.compile(r"[\u3041-\u30ff\u4e00-\u9fff\uac00-\ud7a3]")
+_WIDE_MARKS = {0xFEE0 + code: code for code in range(ord("!"), ord("~") + 1)}  # as in Chinese text
 
 
-def lines_in_english(text: str) -> str | None:
-    """Return the lines of a log with known foreign words translated to English; None where no word for a loss is among them.
+def lines_in_english(text: str) -> str:
+    r"""Return lines with known Chinese, Japanese and Korean words in English and with plain marks; other text is unchanged.
 
-    >>> lines_in_english("Époque 3 : perte = 0.5, perte de validation = 0.6")
+    >>> lines_in_english("第3轮\uff1a训练损失\uff1a0.31\uff0c当前准确率: 58%")
+    'epoch 3 : train loss :0.31, accuracy : 58%'
+    >>> lines_in_english("█████ 第"), lines_in_english("Époque 3, perte 0.31")
+    ('█████ 第', 'Époque 3, perte 0.31')
+    """
+    if text.isascii() or not _EAST_ASIAN.search(text):
+        return text
+    text = _NUMBERED.sub(lambda counted: f"{_COUNTED[counted[2]]} {counted[1]} ", text.translate(_WIDE_MARKS))
+    return _WORDS_TOGETHER.sub(
+        lambda words: f" {' '.join(filter(None, map(_IN_TEXT.__getitem__, _WORD.findall(words[0]))))} ", text
+    )
+
+
+_LOSS_OF = re.compile(r"\b(loss|accuracy) {1,3}(?:(?:de|di|da|do|del|na|на) {1,3})?(train|val|test|validation) ")
+
+
+def log_in_english(text: str) -> str | None:
+    """Return a log with known words of all these languages in English; None where no word for a loss is among them.
+
+    English has some of these words too, with other meanings: only what cannot be read as it is should be translated.
+
+    >>> log_in_english("Époque 3 : perte = 0.5, perte de validation = 0.6")
     ' epoch  3 :  loss  = 0.5,  validation loss = 0.6'
-    >>> lines_in_english("第3轮 训练损失: 0.5")
-    ' epoch  3   train  loss : 0.5'
     """
     plain = _plain(text)
-    if not any(_plain(word) in plain for word in _LOSS_WORDS):
+    if not any(_plain(word) in plain for word in _WORDS["loss"].split()):
         return None
-    counted = _COUNTED.sub(lambda found: f"{'轮次' if found[2] == '轮' else '步数'} {found[1]} ", plain)
-    english = _FOREIGN.sub(lambda found: f" {_ENGLISH[_LINKS.sub('_', found[0])]} ", counted)
-    return None if english == counted else _LOSS_OF.sub(r"\2 \1 ", english)
+    english = _FOREIGN.sub(lambda found: f" {_ENGLISH[_LINKS.sub('_', found[0])]} ", plain)
+    return None if english == plain else _LOSS_OF.sub(r"\2 \1 ", english)

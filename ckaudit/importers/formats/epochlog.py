@@ -44,6 +44,7 @@ from ckaudit.importers.text.line_values import (
     named_lines,
     value_cells,
 )
+from ckaudit.importers.text.lists_in_lines import with_pairs
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines, prefix_end
 
@@ -66,11 +67,7 @@ _PLACE = re.compile(  # epoch and batch
 )
 _PLACE_MARK = re.compile(rb"\[ *\d{1,9}(?:, *|/\d{1,9}\] ?\[)\d{1,12}(?:/\d{1,12})?\]\s.{0,40}[Ll]oss")
 _NAME_FIRST = re.compile(rf"{NAME_BEFORE}(epoch\s{{0,2}}[#:]?\s{{0,2}}\d{{1,9}}){VALUE_BEHIND}", re.IGNORECASE)
-_OF_CLASSES = re.compile(r"Pseudo dice \[([^\[\]]{1,2000})\]", re.IGNORECASE)  # as nnU-Net writes it, a number for each class
-_NUMBER_OF_CLASS = re.compile(r"(?:np\.float(?:16|32|64)\()?(nan|\d{1,3}(?:\.\d{0,20})?(?:e-?\d{1,3})?)\)?(?=[,\s]|\Z)")
-_LIST = re.compile(
-    r"(?<![\w.])([A-Za-z]{1,12}): (-?\d{1,9}\.\d{1,20}(?:, -?\d{1,9}\.\d{1,20}){1,31}) \|"
-)  # as ComboGAN writes it
+_IN_CHINESE = re.compile("轮|回合".encode())
 _SHORT_MARK = re.compile(rb"(?<![A-Za-z_])[Ee]p\.? ?#?\d")
 _SAMPLES = re.compile(r"\A[^\[]*\[\s*(\d{1,12})\s*/\s*(\d{1,12})\s*(?:\(\s*\d+(?:\.\d+)?\s*%\s*\)\s*\]|\]\s*\Z)")
 _DAY = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun) [a-z]{3}")  # precedes the day of the month in the head of a log
@@ -92,6 +89,8 @@ def detects(source: Source) -> bool:
         b"poch" in source.data
         or b"EPOCH" in source.data[:DETECTION_BYTES]
         or b"pisode" in source.data
+        or b"EPISODE" in source.data[:DETECTION_BYTES]
+        or _IN_CHINESE.search(source.data[:DETECTION_BYTES])
         or b"Train: " in source.data
         or b"pass " in source.data[:DETECTION_BYTES]
         or _PLACE_MARK.search(source.data[:DETECTION_BYTES])
@@ -198,10 +197,7 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
             continue
         if " epoch" in line or " Epoch" in line:
             line = _NAME_FIRST.sub(r"\2 \1: \3", line)  # noqa: PLW2901  the same content in the usual order
-        if " | G: " in line:
-            line = _LIST.sub(_numbered, line)  # noqa: PLW2901
-        if "dice [" in line:
-            line = _OF_CLASSES.sub(_scores_of_classes, line)  # noqa: PLW2901
+        line = with_pairs(line)  # noqa: PLW2901
         start = prefix_end(line)
         for form in forms:
             if (texts := form.texts(line, start, phase)) is not None:
@@ -220,17 +216,6 @@ def _lines(data: bytes) -> Iterator[EpochLine]:
         batch, batches = count_of(texts.pop(_BATCH_KEY, "")), count_of(texts.pop(_BATCHES_KEY, ""))
         if epoch is not None and texts:
             yield EpochLine(number_of, line[:start], epoch, batch, batches, texts, in_samples, names_epoch)
-
-
-def _numbered(losses: re.Match[str]) -> str:
-    """Return a list of losses, one per network, as pairs of a numbered name and a loss."""
-    return " ".join(f"{losses[1]}_{place}: {text}" for place, text in enumerate(losses[2].split(", "), 1))
-
-
-def _scores_of_classes(scores: re.Match[str]) -> str:
-    """Return a list of class scores as pairs of a numbered name and a score."""
-    numbers = _NUMBER_OF_CLASS.findall(scores[1])
-    return " ".join(f"{_SCORE}pseudo_dice_{place}: {text}" for place, text in enumerate(numbers, 1))
 
 
 def _learn(line: str, start: int, cells: Sequence[Cell], phase: str, in_samples: bool) -> _LineForm | None:

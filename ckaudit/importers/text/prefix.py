@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from ckaudit.importers.other_languages import lines_in_english
 from ckaudit.importers.tables.table_header import UTF16_MARKS, text_of
 
 BLOCK_BYTES = 2**22
@@ -147,8 +148,8 @@ def unix_times(texts: Sequence[str]) -> NDArray[np.float64]:
 def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
     """Yield the lines of a file, some megabytes at a time.
 
-    Colour codes are removed, and the quotes around the names of a printed dictionary. Of a line that a progress bar overwrote
-    repeatedly, the last version counts.
+    Colour codes are removed, and the quotes around the names of a printed dictionary; known Chinese and Japanese words are
+    translated. Of a line that a progress bar overwrote repeatedly, the last version counts.
 
     Args:
         data: The whole file: UTF-16 with a byte order mark, else UTF-8.
@@ -162,7 +163,7 @@ def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
         end = stop if begin + size >= stop else data.rfind(b"\n", begin, begin + size) + 1
         if end <= begin:
             end = data.find(b"\n", begin, stop) + 1 or stop
-        text = data[begin:end].decode("utf-8", errors="replace")
+        text = lines_in_english(data[begin:end].decode("utf-8", errors="replace"))
         if "\x1b" in text:
             text = _ESCAPES.sub("", text)
         if "': " in text or '": ' in text:
