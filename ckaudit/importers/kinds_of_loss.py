@@ -9,16 +9,23 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from ckaudit.contract.schema.loss_names import DISCRIMINATOR, GENERATOR, PAIRED_LOSS_TERMS, adversarial_sides, loss_part_of
+from ckaudit.contract.schema.loss_names import (
+    DISCRIMINATOR,
+    GENERATOR,
+    OF_THE_WHOLE_GAN,
+    PAIRED_LOSS_TERMS,
+    adversarial_sides,
+    loss_part_of,
+)
 from ckaudit.contract.schema.manifest import LossKind
-from ckaudit.contract.schema.score_names import EPISODE, HELD_OUT, RETURN_OF
+from ckaudit.contract.schema.score_names import EPISODE, EPISODE_RETURN, HELD_OUT, RETURN_OF
 from ckaudit.importers.column_name import DATA_WORDS, TRAIN, own_name
 from ckaudit.importers.other_languages import in_english
 
 COMPONENT = r"(?:(?:lm|ctc|ce|nll|mlm|total|cross_?entropy|avg|avr|average|mean|batch|minibatch|step|elbo|vae)_)?"
 """Prefixes that the name of a whole loss may have before "loss"."""
 NO_LETTERS = re.compile(r"[^a-z0-9]+")
-REWARDS = re.compile(r"(^|_)(rewards?|advantages?)(_|$)")
+REWARDS = re.compile(r"(^|_)(rew|rewards?|advantages?)(_|$)")
 _OTHER_LOSS = re.compile(
     r"(^|_)(box|bbox|cls|obj|dfl|giou|iou|dice|seg|mask|rpn|mse|mae|rmse|l1|l2|huber|smooth_l1|elbo|kld?|recon(struction)?"
     r"|contrastive|infonce|nce|clip|triplet|margin|cosine|adv(ersarial)?|gan|d|g|disc(riminator)?|gen(erator)?"
@@ -46,6 +53,7 @@ _ROLLOUTS = re.compile(
     r"|(^|_)eprewmean$|(^|_)rollout_returns?(_|$)|(^|_)(mean|avg|average)_returns?(_|$)"
     r"|^(test|eval|best)_rewards?$|(^|_)rewards?_(zero_)?std(_|$)|(^|_)completions?_(mean_|min_|max_)?length(_|$)"
 )
+_OF_A_POLICY = re.compile(r"ep|(?:.+_)?(?:eps|epsilon|exploration(?:_rate)?)")
 _EPISODE = re.compile(r"(?:i_|n_|num_)?episodes?(?:_(?:num(?:ber)?|no|id|idx|index|count))?")
 _PARTS = frozenset(
     """
@@ -136,13 +144,24 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
     (True, True)
     >>> logs_rollouts(["episode", "loss", "reward"]), logs_rollouts(["loss", "reward"]), logs_rollouts(["pg", "rm", "ret"])
     (True, False, True)
-    >>> logs_rollouts(["loss", "rewards/chosen", "rewards/margins"])
-    False
+    >>> logs_rollouts(["loss", "rewards/chosen", "rewards/margins"]), logs_rollouts(["loss", "mean reward"])
+    (False, True)
+    >>> logs_rollouts(["reward", "epsilon", "loss"]), logs_rollouts(["reward", "kl", "actor loss"])
+    (True, True)
     """
     plain = [NO_LETTERS.sub("_", CAMEL.sub("_", header).lower()).strip("_") for header in headers]
-    by_episodes = any(map(_EPISODE.fullmatch, plain)) and any(REWARDS.search(name) for name in plain)
+    if any(map(EPISODE_RETURN.search, plain)):
+        return True
+    of_a_policy = any(pattern.fullmatch(name) for pattern in (_EPISODE, _OF_A_POLICY, _POLICY) for name in plain)
+    by_episodes = of_a_policy and any(REWARDS.search(name) for name in plain)
     both = any(pair <= {*plain} for pair in ({"reward", "return"}, {"rm", "ret"}))  # OpenRLHF's, in full and abbreviated
     return by_episodes or both or any(_ROLLOUTS.search(name) for name in plain)
+
+
+def may_tell_of_rollouts(name: str) -> bool:
+    """Tell whether a name is that of a reward, of a counter of episodes, of an exploration rate or of a policy's loss."""
+    form = _form(name)
+    return any(pattern.fullmatch(form) for pattern in (_EPISODE, _OF_A_POLICY, _POLICY)) or REWARDS.search(form) is not None
 
 
 def episode_counter(names: Sequence[str]) -> int | None:
@@ -175,13 +194,23 @@ def losses_named_after_policy(names: Sequence[str]) -> list[int]:
 def adversarial_pair(names: Sequence[str]) -> AdversarialPair | None:
     """Return the positions of a generator's and a discriminator's loss, or None unless there is exactly one of each.
 
+    Two letters are such names only if there is no third name of one letter.
+
     >>> adversarial_pair(["step", "train/g_loss", "train/d_loss"])
     AdversarialPair(generator=1, discriminator=2)
     >>> adversarial_pair(["Loss_D", "Loss_G"]), adversarial_pair(["d_loss", "loss"])
     (AdversarialPair(generator=1, discriminator=0), None)
+    >>> adversarial_pair(["D", "D_gp", "G", "G_adv"]), adversarial_pair(["d", "e", "f", "g"])
+    (AdversarialPair(generator=2, discriminator=0), None)
+    >>> adversarial_pair(["gan_loss", "mean_disc_loss"]), adversarial_pair(["G_GAN", "G_L1", "D_real+fake"])
+    (AdversarialPair(generator=0, discriminator=1), AdversarialPair(generator=0, discriminator=2))
     """
     forms = [_TRAIN.sub("", _form(name)) for name in names]
+    letters = {form for form in forms if len(form) == 1}
+    if letters == {"d", "g"} and forms.count("d") == forms.count("g") == 1:
+        return AdversarialPair(forms.index("g"), forms.index("d"))
     generators = [position for position, form in enumerate(forms) if GENERATOR.fullmatch(form)]
+    generators = generators or [position for position, form in enumerate(forms) if form == OF_THE_WHOLE_GAN]
     others = [position for position, form in enumerate(forms) if DISCRIMINATOR.fullmatch(form)]
     return AdversarialPair(generators[0], others[0]) if len(generators) == len(others) == 1 else None
 
@@ -199,6 +228,8 @@ def loss_parts(names: Sequence[str]) -> dict[str, int]:
     if logs_rollouts(names) or losses_named_after_policy(names):
         return {}
     places = {part: place for place, name in enumerate(names) if (part := loss_part_of(name))}
+    if (pair := adversarial_pair(names)) is not None:
+        places |= {"generator": pair.generator, "discriminator": pair.discriminator}
     paired = {f"loss_part/{part}": places[part] for pair in PAIRED_LOSS_TERMS if set(pair) <= set(places) for part in pair}
     forms = [_TRAIN.sub("", _form(name)) for name in names]
     if paired or not any(map(_SUM.fullmatch, forms)):

@@ -4,7 +4,7 @@ All logged names together also show what kind of loss a run has.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 from ckaudit.contract.schema.score_names import EPISODE_RETURN, HELD_OUT, SCORE_WORDS, is_score
@@ -44,9 +44,9 @@ CATALOGUE = frozenset(
 )
 SLICE = "slice_val_loss/"
 MEAN_REWARD = "microbench_score/mean_reward"
-REWARD_OF_COMPLETIONS = frozenset({"reward", "train/reward", "objective/scores", "objective/rlhf_reward"})  # as TRL writes them
+_REWARD = frozenset({"reward", "rewards", "rew"})
+REWARD_OF_COMPLETIONS = _REWARD | {"train/reward", "objective/scores", "objective/rlhf_reward"}  # as TRL writes them
 RETURN = "microbench_score/episode_return"
-_OF_EPISODE = frozenset({"reward", "rewards"})
 SHORT_NAMES = {"loss": "train_loss_raw", "lr": "learning_rate", "grad_norm": "grad_global_norm", "tokens": "tokens_seen"}
 MAX_SHOWN = 48
 MAX_COPIED = 400
@@ -237,6 +237,8 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
     if logs_rollouts(headers):
         positions.pop("train_loss_raw", None)
         positions |= reward_columns(headers, positions)
+    elif are_rewards_alone(headers, positions):
+        positions |= reward_columns(headers, positions)
     elif "train_loss_raw" not in positions and (lone := only_loss(headers)):
         positions["train_loss_raw"] = [lone.train]
         if lone.val is not None:
@@ -246,21 +248,32 @@ def recognise_columns(headers: Sequence[str]) -> dict[str, list[int]]:
     return positions | {name: [position] for name, position in loss_parts(headers).items()}
 
 
+def are_rewards_alone(names: Sequence[str], known: Collection[str]) -> bool:
+    """Tell whether a log holds a reward and no loss: a training on pairs of answers, whose rewards are no returns, logs its loss.
+
+    >>> are_rewards_alone(["iteration", "reward"], ["step"]), are_rewards_alone(["reward", "dpo_loss"], [])
+    (True, False)
+    """
+    has_loss = {"train_loss_raw", "val_loss"} & {*known} or any(words_in(name) & LOSS_WORDS for name in names)
+    return mean_reward(names) is not None and not has_loss
+
+
 def reward_columns(headers: Sequence[str], known: Iterable[str]) -> dict[str, list[int]]:
     """Return the position of a reward by catalogue name: the episode return where episodes are counted, else a mean reward.
 
     Beside a known episode return, `reward` is that of a step.
     """
-    if episode_counter(headers) is None or not any(name.lower() in _OF_EPISODE for name in headers):
-        return {} if (reward := mean_reward(headers)) is None else {MEAN_REWARD: [reward]}
+    if episode_counter(headers) is None or not any(name.lower() in _REWARD for name in headers):
+        known_returns = any(EPISODE_RETURN.search(name.partition("/")[2]) for name in known)
+        return {} if (reward := mean_reward(headers)) is None or known_returns else {MEAN_REWARD: [reward]}
     if any(EPISODE_RETURN.search(name.partition("/")[2]) for name in known):
         return {}
-    return {RETURN: [place for place, name in enumerate(headers) if name.lower() in _OF_EPISODE]}
+    return {RETURN: [place for place, name in enumerate(headers) if name.lower() in _REWARD]}
 
 
 def may_be_a_reward(name: str) -> bool:
     """Tell whether a name may be that of an episode's or a completion's reward."""
-    return name.lower() in _OF_EPISODE | REWARD_OF_COMPLETIONS
+    return name.lower() in REWARD_OF_COMPLETIONS
 
 
 def mean_reward(headers: Sequence[str]) -> int | None:

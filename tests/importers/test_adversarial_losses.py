@@ -161,3 +161,27 @@ def test_a_log_of_other_letters_has_no_adversarial_losses(imported):
     run = imported("".join(f"step {n} loss: 0.{n} d_1: {n}.5 nan_1: 3\n" for n in range(1, 9)), "train.log")
     assert run.table.names == ("train_loss_raw",)
     assert not math.isnan(sum(values(run, "train_loss_raw").values()))
+
+
+BARE = {
+    "pix2pix in one epoch": "(epoch: 1, iters: {n}00, time: 0.31, data: 0.16) G_GAN: {g} G_L1: 13.4 D_real: {d} D_fake: {d}",
+    "DeblurGAN": "(epoch: {n}, iters: 100, time: 0.62) G_GAN: {g} G_L1: 1021.7 D_real+fake: {d}",
+    "PGAN": "[{n} :    100] loss G : {g} loss D : {d}",
+    "SinGAN": "Iteration {n}00, D: {d}, D_r: 1.6, D_f: -1.7, G: {g}, G_recon: 0.03",
+    "a progress bar": "Epoch {n}: 100%|█████| 28/28 [00:25<00:00,  1.11it/s, D={d}, G={g}, FID=-]",
+}
+
+
+@pytest.mark.parametrize("console", BARE)
+def test_both_sides_are_known_by_many_names(imported, console):
+    losses = [(1 + n / 8, 2 - n / 8) for n in range(1, 9)]
+    run = imported("".join(f"{BARE[console].format(n=n, g=g, d=d)}\n" for n, (g, d) in enumerate(losses, 1)), "train.log")
+    assert [row["loss_part/generator"] for row in run.rows] == [g for g, _ in losses]
+    assert [row["loss_part/discriminator"] for row in run.rows] == [d for _, d in losses]
+    assert run.manifest.takes_turns is True
+
+
+def test_the_loss_of_the_whole_is_that_of_the_generator_in_keras(imported):
+    rows = "".join(f"{n},0.6,0.7,{0.9 - n / 99},{0.6 + n / 99}\n" for n in range(9))
+    run = imported(f"epochs,disc_fake_loss,disc_real_loss,gan_loss,mean_disc_loss\n{rows}", "losses.csv")
+    assert [row["loss_part/generator"] for row in run.rows] == [0.9 - n / 99 for n in range(9)]

@@ -17,9 +17,12 @@ PAIRED_LOSS_TERMS: tuple[tuple[LossPart, LossPart], ...] = (("generator", "discr
 
 GENERATOR = re.compile(r"(?:loss_)?(?:g|gen|generator)_(?:adv_|gan_)?loss|loss_(?:g|gen|generator)(?:_gan)?|gen|generator|g_gan")
 DISCRIMINATOR = re.compile(
-    r"(?:loss_)?(?:d|dis|disc|discriminator|critic)_(?:adv_)?loss|loss_(?:d|dis|disc|discriminator|critic)"
-    r"|disc|discriminator|critic"
+    r"(?:loss_)?(?:(?:mean|avg)_)?(?:d|dis|disc|discriminator|critic)_(?:adv_)?loss|loss_(?:d|dis|disc|discriminator|critic)"
+    r"|disc|discriminator|critic|d_real_fake"
 )
+OF_THE_WHOLE_GAN = "gan_loss"
+"""The loss of a generator in Keras, where it is trained as a part of the whole; beside a loss of its own name, a term of that."""
+
 _RECONSTRUCTION = r"recons?(?:truction)?"
 _DIVERGENCE = r"kld?|kl_div(?:ergence)?"
 _PARTS: dict[LossPart, re.Pattern[str]] = {
@@ -85,10 +88,12 @@ def adversarial_sides(names: Iterable[str]) -> AdversarialSides | None:
 
 
 def may_be_adversarial(name: str) -> bool:
-    """Tell whether a name may be that of one of several opposing losses, or of one of their terms."""
-    match = _ONE_OF_SEVERAL.fullmatch(_form(name))
-    stem = match[1] + match[4] if match else ""
-    return stem in ("g", "d") or any(pattern.fullmatch(stem) for pattern in (GENERATOR, DISCRIMINATOR, _ADVERSARIAL_TERM))
+    """Tell whether a name may be that of one of opposing losses, or of one of their terms."""
+    form = _form(name)
+    match = _ONE_OF_SEVERAL.fullmatch(form)
+    stem = match[1] + match[4] if match else form
+    patterns = (GENERATOR, DISCRIMINATOR, _ADVERSARIAL_TERM)
+    return stem in ("g", "d", OF_THE_WHOLE_GAN) or any(pattern.fullmatch(stem) for pattern in patterns)
 
 
 def _several(forms: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -16,6 +16,7 @@ ACCURACY = re.compile(rf"(?:^|_)(?:{_ACCURACY})(?:_score)?$")
 _RANKING = r"(?:roc_)?auc(?:_roc)?|auroc|c_?index|concordance(?:_index)?"
 RANKING = re.compile(rf"(?:^|_)(?<!pr_)(?:{_RANKING})(?:_score)?$")
 """Ranking scores, which are 0.5 for a random order; not the area under the precision-recall curve."""
+_OF_PICTURES = r"psnr(?:_db)?|ssim"
 EXPLAINED_VARIANCE = re.compile(r"(?:^|_)r2(?:_score)?$")
 _MEAN = "mean|avg|average"
 _LAST = r"(?:last_)?\d{1,4}"
@@ -23,7 +24,7 @@ EPISODE_RETURN = re.compile(
     rf"(?:^|_)\d{{0,4}}(?:{EPISODE}|cumulative)_{RETURN_OF}(?:_mean)?$"
     rf"|(?:^|_)(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)(?:_mean)?$"
     rf"|^(?:(?:eval|train)_)?(?:{_MEAN})_rewards?(?:_{_LAST}(?:_?(?:{EPISODE}))?)?$|^(?:eval|test)_rewards?$"
-    r"|^critic_rewards_mean$|^(?:reward_total_rewards?_mean|(?:total|running)_rewards?)$|(?:^|_)eprewmean$|^(?:ep|episode)_scores?$"
+    r"|^mean_median_rewards?$|^critic_rewards_mean$|^(?:reward_total_rewards?_mean|(?:total|running)_rewards?)$|(?:^|_)eprewmean$|^(?:ep|episode)_scores?$"
 )
 """Names of episode returns in OpenAI's baselines, rllab, Stable-Baselines3, CleanRL, RLlib, Tianshou, Dreamer, skrl, verl and
 custom training loops."""
@@ -39,15 +40,15 @@ SCORE_WORDS = frozenset("acc accuracy auc bleu correct f1 iou map precision reca
 _WHERE = "rollout|charts|eval|evaluation|exploration|train|test|env_runners|sampler_results|environment"
 _OVER_CLASSES = "overall|macro|micro|weighted"
 _HELD_OUT_SCORE = re.compile(
-    rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:{_MEAN}|{_OVER_CLASSES})_)?(?:{_ACCURACY}|f1|{_RANKING}|r2)(?:_(?:score|{_OVER_CLASSES}))?"
+    rf"(?:ema_)?(?:{HELD_OUT}|test)_(?:(?:{_MEAN}|{_OVER_CLASSES})_)?(?:{_ACCURACY}|f1|{_RANKING}|r2|{_OF_PICTURES})(?:_(?:score|{_OVER_CLASSES}))?"
 )
 _SCORE = re.compile(
     rf"{_HELD_OUT_SCORE.pattern}"
-    r"|acc|accuracy|(?:(?:test|eval|rollout)_)?success_rate"
+    rf"|acc|accuracy|{_OF_PICTURES}|(?:(?:test|eval|rollout)_)?success_rate"
     rf"|(?:(?:{_WHERE})_)?(?:(?:{_MEAN})_(?:{_LAST}_?)?)?(?:{EPISODE}|cumulative)_{RETURN_OF}(?:_mean)?|(?:(?:{_WHERE})_)?eprewmean"
     rf"|(?:(?:eval|train)_)?(?:{_MEAN})_rewards?(?:_{_LAST}(?:_?(?:{EPISODE}))?)?|(?:eval|test|total|running)_rewards?"
-    r"|critic_rewards_mean|reward_total_rewards?_mean|(?:ep|episode)_scores?|val_core_.{1,100}_mean@\d{1,4}"
-    rf"|(?:(?:{_WHERE})_)?(?:(?:raw|true|undiscounted)_)?(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)(?:_mean)?"
+    r"|mean_median_rewards?|critic_rewards_mean|reward_total_rewards?_mean|(?:ep|episode)_scores?|val_core_.{1,100}_mean@\d{1,4}"
+    rf"|(?:(?:{_WHERE})_)?(?:(?:{_MEAN})_)?(?:(?:raw|true|undiscounted)_)?(?:(?:{_MEAN})_)?(?:(?:{EPISODE})_?)?(?:returns?|ret)(?:_mean)?"
 )
 
 

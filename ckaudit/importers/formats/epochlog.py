@@ -24,50 +24,47 @@ import numpy as np
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from ckaudit.contract.schema.loss_names import may_be_adversarial
 from ckaudit.contract.schema.manifest import StepUnit
 from ckaudit.importers.formats.keyvalue import NAME_BEFORE, VALUE_BEHIND
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import only_loss
-from ckaudit.importers.names import shorten_name
+from ckaudit.importers.names import may_be_a_reward, shorten_name
 from ckaudit.importers.tables.numbers import count_of
 from ckaudit.importers.text.epoch_lines import COUNTER, NONE, EpochLine, EpochLines, in_order, lines_as_columns
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import Cell, Ints, LinePattern, Mask, learn_pattern
 from ckaudit.importers.text.line_reader import MAX_FORMS, LogContent, RunFact, StepLines
-from ckaudit.importers.text.line_values import (
-    COUNT,
-    OF_TEST,
-    TEST,
-    is_wanted,
-    may_hold_values_ahead,
-    name_of,
-    named_lines,
-    value_cells,
-)
+from ckaudit.importers.text.line_values import COUNT, OF_TEST, TEST, is_wanted, may_hold_values_ahead, name_of, value_cells
 from ckaudit.importers.text.lists_in_lines import with_pairs
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.named_lines import named_lines
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines, prefix_end
 
 NAME = "epoch text log"
 GENERIC = True
+MIN_LINES = 5
+"""Minimum number of lines with losses in a log with a mark of its own; others need two epochs."""
+
 DETECTION_BYTES = 2**21  # bytes within which such a log has shown two epochs
 _EPOCH = re.compile(
-    r"(?<![A-Za-z_])(?:epoch(?:\b|(?=\d))(?:\((?:train|val|test)\))?|episode\b|ep\b\.?(?= ?#?\d)|pass\b(?= \d+ ?/)"
+    r"(?<![A-Za-z_@])(?:epoch(?:\b|(?=\d))(?:\((?:train|val|test)\))?|episode\b|ep\b\.?(?= ?#?\d)|pass\b(?= \d+ ?/)"
     r"|train:(?= \d+ \[))[\s:#=\[(]*(\d+)(?:\s*(?:/|of)\s*(\d+))?",
     re.IGNORECASE,
 )
 _BATCH = re.compile(
-    rf"\A\s*\]\s*\[\s*({COUNT})(?:\s*/\s*({COUNT}))?\s*\]"
+    rf"\A\s*\]\s*[\[(]\s*({COUNT})(?:\s*/\s*({COUNT}))?\s*[\])]"
     rf"|(?<![A-Za-z_/])(?:iters?|iterations?|batch|step)(?:_?(?:id|idx|index))?\b[\s:#=\[(]*({COUNT})(?:\s*/\s*({COUNT}))?(?!\.\d)"
     rf"|(?<![\w./-])({COUNT})\s*/\s*({COUNT}) (?:mini)?batches\b",
     re.IGNORECASE,
 )
 _PLACE = re.compile(  # epoch and batch
-    r"\[\s*(\d{1,9})(?:\s*,\s*|/\d{1,9}\]\s*\[)(\d{1,12})(?:/(\d{1,12}))?\s*\](?=.{0,40}loss)", re.IGNORECASE
+    r"\[\s*(\d{1,9})(?:\s*,\s*|\s+:\s+|/\d{1,9}\]\s*\[)(\d{1,12})(?:/(\d{1,12}))?\s*\](?=.{0,40}loss)", re.IGNORECASE
 )
-_PLACE_MARK = re.compile(rb"\[ *\d{1,9}(?:, *|/\d{1,9}\] ?\[)\d{1,12}(?:/\d{1,12})?\]\s.{0,40}[Ll]oss")
+_PLACE_MARK = re.compile(rb"\[ *\d{1,9}(?:, *| +: +|/\d{1,9}\] ?\[)\d{1,12}(?:/\d{1,12})?\]\s.{0,40}[Ll]oss")
 _NAME_FIRST = re.compile(rf"{NAME_BEFORE}(epoch\s{{0,2}}[#:]?\s{{0,2}}\d{{1,9}}){VALUE_BEHIND}", re.IGNORECASE)
 _IN_CHINESE = re.compile("轮|回合".encode())
+_MARK = re.compile(rb"\(epoch: \d{1,9}, iters: \d|Epoch:\[\d{1,9}/\d{1,9}\]\(\d")  # of CycleGAN and its kin, and of MiniMind
 _SHORT_MARK = re.compile(rb"(?<![A-Za-z_])[Ee]p\.? ?#?\d")
 _SAMPLES = re.compile(r"\A[^\[]*\[\s*(\d{1,12})\s*/\s*(\d{1,12})\s*(?:\(\s*\d+(?:\.\d+)?\s*%\s*\)\s*\]|\]\s*\Z)")
 _DAY = re.compile(r"(?:mon|tue|wed|thu|fri|sat|sun) [a-z]{3}")  # precedes the day of the month in the head of a log
@@ -77,7 +74,7 @@ _BEGINS = re.compile(
 _ANY_NUMBER = re.compile(r"(?<![A-Za-z_@0-9.])[0-9][0-9.]*(?:[eE][-+]?[0-9]+)?")
 _EPOCH_KEY, _BATCH_KEY, _BATCHES_KEY = " epoch", " batch", " batches"  # keys of values never begin with a blank
 _EVALUATES = ("epoch(val", "epoch(test")  # as MMEngine writes it
-_OF_EPISODE = ("reward", "rewards", "score")
+_OF_EPISODE = ("reward", "rewards", "rew", "score")
 _TIMES = ("time", "data_time", "data")
 _LOSSES = ("train_loss_raw", "val_loss")
 _SCORE = "microbench_score/"
@@ -98,6 +95,8 @@ def detects(source: Source) -> bool:
     ):
         return False
     lines, _ = _with_errors(lines_as_columns(_lines(source.data[:DETECTION_BYTES])))
+    if _MARK.search(source.data[:DETECTION_BYTES]) and _of_parts(lines).sum() >= MIN_LINES:
+        return True
     with_a_loss = lines.holding_name(*_LOSSES)
     if len(np.unique(lines.epochs[with_a_loss])) < 2:
         return not with_a_loss.any() and (_are_of_parts(lines) or _are_of_scores(lines))
@@ -122,7 +121,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     unnamed = [key for key in lines.columns if name_of(key) is None and key != COUNTER and not _DAY.fullmatch(key)]
     unwanted = [] if columns else sorted(unnamed)
     # Lines without a known name, such as "Starting training for 30 epochs", have no step, and their time is not the training's.
-    known = np.ones(len(lines), bool) if columns else lines.holding(key for key in lines.columns if name_of(key))
+    known = np.ones(len(lines), bool) if columns else lines.holding(filter(_may_be_named, lines.columns))
     lines = _of_one_grain(lines.kept(known) if known.any() else lines)
     unit: StepUnit | UnsetType = UNSET if lines.has_batch.any() or lines.counted_updates() is not None else "epoch"
     rows, notes = _rows(lines)
@@ -339,6 +338,11 @@ def _of_one_grain(lines: EpochLines) -> EpochLines:
         return lines
     columns = {key: column if _is_held_out(key) else column.only(whole) for key, column in lines.columns.items()}
     return replace(lines, sizes=np.where(whole, lines.sizes, NONE), columns=columns).kept(rows)
+
+
+def _may_be_named(key: str) -> bool:
+    """Tell whether a key has a common name, or one of its own beside others: of a reward, or of one side of a game."""
+    return name_of(key) is not None or may_be_a_reward(key) or may_be_adversarial(key)
 
 
 def _of_parts(lines: EpochLines) -> Mask:

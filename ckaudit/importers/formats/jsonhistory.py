@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from shlex import quote
 from typing import Any
 
+from ckaudit.contract.schema.score_names import EPISODE_RETURN
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats import jsonl, keras
 from ckaudit.importers.importer import Imported, Source
@@ -38,7 +39,7 @@ def detects(source: Source) -> bool:
     if source.is_folder or not source.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") or len(source.data) > MAX_BYTES:
         return False
     is_history = _is_named_a_history(source.path.name)
-    if not is_history and b"oss" not in source.data:
+    if not is_history and not any(mark in source.data for mark in (b"oss", b"eward", b"eturn")):
         return False
     document = _document(source)
     return _history(document) is not None or (is_history and bool(_lists_of(document)))
@@ -118,9 +119,15 @@ def _histories(document: Any) -> Iterator[list[Any] | dict[str, Any]]:
             if all(map(str.isdecimal, value)) and sum(map(_is_entry, value.values())) >= MIN_ENTRIES:
                 yield [{"epoch": int(key)} | entry for key, entry in value.items() if isinstance(entry, dict)]
             lists = {writable(key): cells for key, cells in value.items() if _are_numbers(cells)}
-            if any(catalogue_name(key) in _LOSSES for key in lists) or have_adversarial_losses(lists):
+            if any(map(_is_judged, lists)) or have_adversarial_losses(lists):
                 yield lists
             waiting += [(inner, depth + 1) for inner in value.values() if depth < MAX_DEPTH]
+
+
+def _is_judged(key: str) -> bool:
+    """Tell whether a list is that of a loss or of the returns of episodes."""
+    name = catalogue_name(key) or ""
+    return name in _LOSSES or EPISODE_RETURN.search(name.partition("/")[2]) is not None
 
 
 def _is_entry(value: Any) -> bool:

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
-from ckaudit.importers.text.line_values import named_lines
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.named_lines import named_lines
 from ckaudit.importers.text.prefix import numbered_lines
 
 NAME = "Kaldi nnet3 logs"

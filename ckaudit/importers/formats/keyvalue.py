@@ -23,7 +23,7 @@ from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.kinds_of_loss import have_adversarial_losses
+from ckaudit.importers.kinds_of_loss import have_adversarial_losses, may_tell_of_rollouts
 from ckaudit.importers.names import factor_of, list_names, shorten_name
 from ckaudit.importers.notes_on_names import policy_note
 from ckaudit.importers.tables.numbers import Numbers, count_of, counts_of, fill_missing, step_number
@@ -43,19 +43,22 @@ from ckaudit.importers.text.line_values import (
     Columns,
     is_seconds_per_step,
     is_wanted,
-    losses_of_policy,
     may_hold_values_ahead,
     name_of,
+    with_unit,
+)
+from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
+from ckaudit.importers.text.named_lines import (
+    losses_of_policy,
     parts_of,
     scores_to_leave_out,
     take_data_time,
     take_step_time_of_speed,
     unused_keys,
     with_only_loss,
+    with_reward,
     with_test_loss,
-    with_unit,
 )
-from ckaudit.importers.text.log import Format, NamedLines, holds_line, read_log
 
 NAME = "key:value text log"
 GENERIC = True
@@ -183,7 +186,7 @@ def _pairs_ahead(line: str, start: int, end: int, seen: set[str]) -> Iterator[Ce
     """Yield the known values before the step: TensorFlow's estimators write `loss = 2.5, step = 100 (1.2 sec)`."""
     for pair in PAIR.finditer(line, start, end) if may_hold_values_ahead(line[start:end]) else ():
         key = key_of_evaluation(pair[1].lower(), line[start : pair.start()])
-        if key not in seen and name_of(key):
+        if key not in seen and (name_of(key) or may_tell_of_rollouts(key)):
             seen.add(key)
             yield Cell(key, *pair.span(2))
 
@@ -227,7 +230,7 @@ def meaning(rows: StepLines, mapped: Mapping[str, str], facts: Sequence[RunFact]
     columns: Columns = {}
     taken, in_other_units = list[str](), list[str]()
     parts = {key: name for name, key in parts_of(raw).items() if name not in mapped.values()} | {**averaged.parts}
-    mapped = {**parts, **with_only_loss(raw, with_test_loss(raw, mapped))}
+    mapped = {**parts, **with_reward(raw, with_only_loss(raw, with_test_loss(raw, mapped)))}
     hidden = losses_of_policy(raw, mapped)
     scores = scores_to_leave_out(raw)
     elapsed = _elapsed(raw, mapped)

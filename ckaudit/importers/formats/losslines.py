@@ -1,4 +1,4 @@
-"""Lines of losses that name neither a step nor an epoch, `Training Loss: 0.1345`: they are numbered in order.
+"""Lines of losses, or else of returns, that name no step and no epoch, `Training Loss: 0.1345`: they are numbered in order.
 
 A count beside each loss is the step if it always rises, as in MMEngine's `Iter(train) [  50/40000]  loss: 1.73`, Tacotron 2's
 `Train loss 50 1.73`, a printed dictionary, `{'step': 50, 'loss': 1.73}`, or `batch 50: loss 1.73`. Validation values between two
@@ -7,7 +7,7 @@ such lines belong to the first of them.
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import UNSET
@@ -19,17 +19,19 @@ from ckaudit.importers.tables.numbers import count_of
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_patterns import Ints
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
-from ckaudit.importers.text.line_values import COUNT, has_training_loss, is_wanted, known_values, name_of, named_lines
+from ckaudit.importers.text.line_values import COUNT, has_reward, has_training_loss, is_wanted, known_values, name_of
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.named_lines import named_lines
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines, prefix_end
 
 NAME = "lines of losses"
 GENERIC = True
 _NUMBERED = (
-    "no line names a step: lines with a training loss were numbered from 1; how many updates lie between them is not known"
+    "no line names a step: lines with a training loss, or else a return, were numbered from 1; how many updates lie between them "
+    "is not known"
 )
 MIN_LINES = 5
-"""Minimum number of lines with a training loss in a log; a report of results has fewer."""
+"""Minimum number of lines with a training loss, or else a return, in a log; a report of results has fewer."""
 
 HEAD_BYTES = 2**21
 
@@ -41,18 +43,19 @@ _COUNT_OF_ALL = re.compile(r"\[ {0,12}(\d{1,12})/ {0,12}\d{1,12}\]")
 _COUNT_BEHIND_NAME = re.compile(r"(?<=loss )(\d{1,12}):? {1,6}(?=\d{1,12}\.\d)", re.IGNORECASE)
 _NAMED_COUNT = re.compile(
     r"(?<![\w./-])(?:(?:global[_ ])?(?:step|iter|iteration|update)|it|itr|(?:mini[_-]?)?batch|round|(?:n|num)_updates)s?"
-    rf"(?: ?[:=#] ?| )#?({COUNT})(?![\w.%]|,\d)|\A\W{{0,4}}({COUNT})(?=[:\]]? .{{0,40}}loss)",
+    rf"(?: ?[:=#] ?| )#?({COUNT})(?![\w.%]|,\d)|\A\W{{0,4}}({COUNT})(?=[:\]]? .{{0,40}}(?:loss|reward))",
     re.IGNORECASE,
 )
+_MARK = re.compile(rb"oss|eward|eturn")
 _MMENGINE_EVALUATION = "(val)"
 Numbered = tuple[int, int, dict[str, float]]
 
 
 def detects(source: Source) -> bool:
-    """Tell whether several lines have a training loss; formats whose lines name a step are tried earlier."""
-    if not is_text(source) or b"oss" not in source.data[:HEAD_BYTES]:
+    """Tell whether several lines have a training loss or a return; formats whose lines name a step are tried earlier."""
+    if not is_text(source) or not _MARK.search(source.data[:HEAD_BYTES]):
         return False
-    return sum(has_training_loss(values) for _, _, values in _lines(source.data[:HEAD_BYTES], array("q"))) >= MIN_LINES
+    return len(_counted(source.data[:HEAD_BYTES])[1]) >= MIN_LINES
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
@@ -62,8 +65,8 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
         UnreadableError: Where no line has a value.
         UsageError: Where `columns` names a key that no line holds.
     """
-    counts = array("q")
-    rows = step_lines(_lines(source.data, counts))
+    numbered, counts = _counted(source.data)
+    rows = step_lines(numbered)
     steps, note = _steps(np.asarray(counts))
     if note == _NUMBERED:
         steps = _numbered_by_start(source.data, rows)
@@ -77,20 +80,30 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     return read_scanned(log, source, columns, Format(parsed_dialect(NAME, is_wanted), meaning, no_run_facts))
 
 
-def _lines(data: bytes, counts: "array[int]") -> Iterator[Numbered]:
-    """Yield the line number, the index among the training losses, and the values of each line with a known name.
+def _counted(data: bytes) -> tuple[list[Numbered], "array[int]"]:
+    """Return the lines with known values, and the count beside each training loss; where no line has one, beside each return."""
+    for is_counted in (has_training_loss, has_reward):
+        counts = array("q")
+        if (numbered := list(_lines(data, counts, is_counted))) and counts:
+            break
+    return numbered, counts
+
+
+def _lines(data: bytes, counts: "array[int]", is_counted: Callable[[Iterable[str]], bool]) -> Iterator[Numbered]:
+    """Yield the line number, the index among the counted lines, and the values of each line with a known name.
 
     Args:
         data: The file.
-        counts: Gets the count beside each training loss, -1 where there is none.
+        counts: Gets the count in each counted line, -1 where there is none.
+        is_counted: Tells whether a line with values of these keys is counted.
     """
     for line_number, line in numbered_lines(data):
-        if len(line) > MAX_LINE or not ("oss" in line or _MMENGINE_EVALUATION in line):
+        if len(line) > MAX_LINE or not ("oss" in line or "eward" in line or "eturn" in line or _MMENGINE_EVALUATION in line):
             continue
         behind = _COUNT_BEHIND_NAME.search(line)
         text = line[: behind.start()] + line[behind.end() :] if behind else line
         values = known_values(text)
-        if has_training_loss(values):
+        if is_counted(values):
             count = behind or _COUNT_OF_ALL.search(line) or _NAMED_COUNT.search(line)
             known = count_of(count[count.lastindex or 1]) if count else None
             counts.append(-1 if known is None else known)

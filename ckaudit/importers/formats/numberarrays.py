@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from ckaudit.contract.schema.score_names import EPISODE_RETURN
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.formats import csvfile
 from ckaudit.importers.importer import Imported, Source
-from ckaudit.importers.names import SHORT_NAMES, list_names, recognise_columns, writable
+from ckaudit.importers.names import RETURN, SHORT_NAMES, catalogue_name, list_names, may_be_a_reward, recognise_columns, writable
 from ckaudit.importers.tables.headerless_numbers import (
     MIN_NUMBERS,
     HeaderlessColumns,
@@ -24,7 +25,7 @@ from ckaudit.importers.tables.headerless_numbers import (
     row_width,
 )
 from ckaudit.importers.tables.headerless_rows import ColumnRoles, roles_of
-from ckaudit.importers.tables.loss_file_names import loss_named_by_file, names_a_training_log
+from ckaudit.importers.tables.loss_file_names import is_of_rewards, loss_named_by_file, names_a_training_log
 from ckaudit.importers.tables.numbers import Numbers, recorded_in_full
 from ckaudit.importers.tables.numpy_arrays import ARCHIVE, ARRAY, WRITE_CSV, array_of, names_of_arrays, unpacked
 from ckaudit.importers.tables.table import NumberTable
@@ -36,6 +37,7 @@ GENERIC = True
 COUNTED = "nothing names a step: its numbers were counted from 1; how many updates lie between two of them is not known"
 
 _LOSSES = {"train_loss_raw", "val_loss"}
+_JUDGED = {*_LOSSES, RETURN}
 _OF_ANY_DATA = frozenset({"loss", "losses"})
 _NEUTRAL = frozenset({"0", "value", "values", "data", "y", "number", "numbers"})
 """Headers of a single column without meaning."""
@@ -86,7 +88,7 @@ def _is_named_text(source: Source) -> bool:
     lines, file_name = _whole_lines(source.head), source.path.name
     if (header := header_of(lines)) is not None:
         return bool(_loss_name(header, file_name))
-    is_of_loss = loss_named_by_file(file_name) is not None
+    is_of_loss = loss_named_by_file(file_name) is not None or is_of_rewards(file_name)
     if is_of_loss and is_list(text_of(source.head)):
         return True
     return (is_of_loss or names_a_training_log(file_name)) and row_width(lines) > 0
@@ -94,10 +96,18 @@ def _is_named_text(source: Source) -> bool:
 
 def _loss_name(header: str, file_name: str) -> str:
     """Return the loss name of a single column: its header if that is a loss, else the name from the file name; or ""."""
-    of_file = loss_name_of_file(file_name)
+    of_file = RETURN if is_of_rewards(file_name) else loss_name_of_file(file_name)
+    if _is_return(header):
+        return RETURN
     if header.lower() in {"", *_NEUTRAL} or (header.lower() in _OF_ANY_DATA and "val_loss" in recognise_columns([of_file])):
         return of_file
     return header if _LOSSES & recognise_columns([header]).keys() else ""
+
+
+def _is_return(header: str) -> bool:
+    """Tell whether the header of a single column is a reward; nothing else could be meant by a column of rewards alone."""
+    name = (catalogue_name(header) or "").partition("/")[2]
+    return may_be_a_reward(header) or EPISODE_RETURN.search(name) is not None
 
 
 def _whole_lines(head: bytes) -> list[str]:
@@ -150,11 +160,11 @@ def _rows(source: Source, headerless: HeaderlessColumns, columns: Mapping[str, s
     mapped = {SHORT_NAMES.get(name, name) for name in columns}
     roles = roles_of(headerless.columns, source.path.name)
     taken = {name: column for name, column in roles.taken.items() if name not in mapped and column not in columns.values()}
-    if not _LOSSES & {*taken, *mapped}:
+    if not _JUDGED & {*taken, *mapped}:
         raise _unnamed(source.shown, roles)
     named = dict(zip(roles.names, headerless.columns, strict=True))
     told = f"{roles.note}{'' if _LOSSES & mapped else roles.offer}"
-    notes = [*headerless.notes, *([told] if _LOSSES & taken.keys() else [])]
+    notes = [*headerless.notes, *([told] if _JUDGED & taken.keys() else [])]
     return _imported(source, named, replace(headerless, notes=notes), {**taken, **columns})
 
 

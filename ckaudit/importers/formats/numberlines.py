@@ -10,10 +10,10 @@ import numpy as np
 
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.names import catalogue_name, is_named_like_a_score
-from ckaudit.importers.tables.loss_file_names import loss_named_by_file, words_in_file_name
+from ckaudit.importers.tables.loss_file_names import is_of_rewards, loss_named_by_file, words_in_file_name
 from ckaudit.importers.text.line_reader import step_lines
-from ckaudit.importers.text.line_values import read_named_lines
 from ckaudit.importers.text.log import is_text
+from ckaudit.importers.text.named_lines import read_named_lines
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "lines of two numbers"
@@ -33,7 +33,7 @@ _STEP_AND_VALUE = re.compile(
 
 def detects(source: Source) -> bool:
     """Tell whether nearly all of the first lines have this form, and their counts always rise."""
-    if not is_text(source) or is_named_like_a_score(source.path.name):
+    if not is_text(source) or is_named_like_a_score(source.path.name) or is_of_rewards(source.path.name):
         return False
     head = source.data[:HEAD_BYTES]
     counts = [count for _, count, _ in _pairs(head, "loss")]

@@ -9,16 +9,18 @@ name, belong to the update before them. The rate of a bar is smoothed and is not
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
 from ckaudit.importers.importer import Imported, Source
+from ckaudit.importers.kinds_of_loss import have_adversarial_losses
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
-from ckaudit.importers.text.line_values import is_wanted, name_of, named_lines
+from ckaudit.importers.text.line_values import is_wanted, name_of
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.named_lines import named_lines
 from ckaudit.importers.text.prefix import MAX_LINE
 
 NAME = "progress bars (tqdm)"
@@ -94,7 +96,7 @@ class _Bar(Struct):
 
 
 def detects(source: Source) -> bool:
-    """Tell whether bars of several steps show a loss or a return, and there are as many such steps as other lines with a loss."""
+    """Tell whether bars of several steps show losses or a return, and there are as many such steps as other lines with a loss."""
     if not is_text(source) or _MARK not in source.data[:HEAD_BYTES]:
         return False
     bars: list[bytes] = []
@@ -104,12 +106,12 @@ def detects(source: Source) -> bool:
             bars.append(line)
         else:
             others += b"loss" in line
-    steps = {version.step for version in _versions(b"\n".join(bars)) if any(map(_is_judged, version.values))}
+    steps = {version.step for version in _versions(b"\n".join(bars)) if _is_judged(version.values)}
     return len(steps) >= max(MIN_STEPS, others)
 
 
-def _is_judged(key: str) -> bool:
-    return (name_of(key) or "").startswith(("train_loss_raw", _SCORE))
+def _is_judged(keys: Collection[str]) -> bool:
+    return have_adversarial_losses(keys) or any((name_of(key) or "").startswith(("train_loss_raw", _SCORE)) for key in keys)
 
 
 def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.line_reader import step_lines
-from ckaudit.importers.text.line_values import read_named_lines
 from ckaudit.importers.text.log import is_text
+from ckaudit.importers.text.named_lines import read_named_lines
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "lines of PyTorch's tutorials"

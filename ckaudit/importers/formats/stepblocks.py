@@ -16,14 +16,15 @@ from itertools import pairwise
 
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.text.line_reader import step_lines
-from ckaudit.importers.text.line_values import has_training_loss, known_values, name_of, read_named_lines
+from ckaudit.importers.text.line_values import has_reward, has_training_loss, known_values, name_of
 from ckaudit.importers.text.log import is_text
+from ckaudit.importers.text.named_lines import read_named_lines
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "blocks of lines under a step"
 GENERIC = True
 MIN_STEPS = 5
-"""Minimum number of steps with a training loss in such a log."""
+"""Minimum number of steps with a training loss or a return in such a log."""
 
 HEAD_BYTES = 2**18
 MAX_HEADING = 160  # characters
@@ -34,11 +35,13 @@ StepValues = tuple[int, int, dict[str, float]]
 
 
 def detects(source: Source) -> bool:
-    """Tell whether the text has several rising steps, each on a line without a value, and training losses below them."""
+    """Tell whether the text has rising steps, each on a line without a value, and training losses or returns below them."""
     head = source.data[:HEAD_BYTES]
-    if not is_text(source) or b"oss" not in head or sum(map(_may_be_heading, numbered_lines(head))) < MIN_STEPS:
+    if not is_text(source) or not (b"oss" in head or b"eward" in head):
         return False
-    steps = [step for _, step, values in _lines(head) if has_training_loss(values)]
+    if sum(map(_may_be_heading, numbered_lines(head))) < MIN_STEPS:
+        return False
+    steps = [step for _, step, values in _lines(head) if has_training_loss(values) or has_reward(values)]
     return len(steps) >= MIN_STEPS and all(before < after for before, after in pairwise(steps))
 
 

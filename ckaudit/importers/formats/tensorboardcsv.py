@@ -11,7 +11,8 @@ from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.importers.formats import csvfile
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.log_search import could_be_log
-from ckaudit.importers.names import catalogue_name, writable
+from ckaudit.importers.names import RETURN, catalogue_name, writable
+from ckaudit.importers.tables.loss_file_names import is_of_rewards
 from ckaudit.importers.tables.numbers import counted, number, step_number
 from ckaudit.importers.tables.table_header import sniff_table
 from ckaudit.importers.trackers.points import NO_TIME, PointCollector
@@ -40,10 +41,13 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     if source.is_folder:
         return runs_of([_tracked(run, files) for run, files in _files_by_run(source).items()], columns, source.shown, NAME)
     match = _FILE.match(source.path.name)
-    if columns or match is None or catalogue_name(match[2]) is None:
+    name = catalogue_name(match[2]) if match else None
+    if name is None and is_of_rewards(source.path.name):
+        name = RETURN
+    if columns or name is None:
         return csvfile.read(source, columns)
     _, _, rows = source.data.partition(b"\n")
-    return csvfile.read(source.with_data(f"wall_time,step,{catalogue_name(match[2])}\n".encode() + rows), columns)
+    return csvfile.read(source.with_data(f"wall_time,step,{name}\n".encode() + rows), columns)
 
 
 def _delimiter(source: Source) -> str | None:

@@ -20,8 +20,9 @@ from ckaudit.importers.names import parts_of_loss
 from ckaudit.importers.tables.numbers import number
 from ckaudit.importers.text.error_lines import error_lines
 from ckaudit.importers.text.line_reader import LogContent, RunFact, StepLines, step_lines
-from ckaudit.importers.text.line_values import is_wanted, named_lines
+from ckaudit.importers.text.line_values import is_wanted
 from ckaudit.importers.text.log import Format, NamedLines, is_text, no_run_facts, parsed_dialect, read_scanned
+from ckaudit.importers.text.named_lines import named_lines
 from ckaudit.importers.text.prefix import MAX_LINE, numbered_lines
 
 NAME = "YOLO console"

@@ -8,6 +8,7 @@ from ckaudit.contract.schema.loss_names import loss_part_of
 from ckaudit.importers.kinds_of_loss import adversarial_pair, logs_rollouts, loss_parts, may_be_a_cost, may_be_a_loss, only_loss
 from ckaudit.importers.layers.names import place_of
 from ckaudit.importers.names import (
+    are_rewards_alone,
     catalogue_name,
     factor_of,
     is_test_loss,
@@ -141,8 +142,9 @@ def map_members(rows: JsonRows, columns: Mapping[str, str], names: Names, *, sil
 def _settle_losses(choices: dict[str, list[str]], rows: JsonRows, mapped: Collection[str]) -> None:
     """Remove a policy's loss from the choices unless it is broken, and add the only loss in the log, whatever its name."""
     free = [key for key in rows.keys if key in rows.columns and key not in mapped]
-    if logs_rollouts(rows.keys):
-        choices.pop("train_loss_raw", None)
+    if (of_rollouts := logs_rollouts(rows.keys)) or are_rewards_alone(rows.keys, choices):
+        if of_rollouts:
+            choices.pop("train_loss_raw", None)
         rewards = reward_columns(rows.keys, choices)
         known = {name: [key for position in places if (key := rows.keys[position]) in free] for name, places in rewards.items()}
         choices |= {name: keys for name, keys in known.items() if keys}

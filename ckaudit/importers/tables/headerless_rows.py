@@ -8,9 +8,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from ckaudit.importers.column_name import TRAIN
-from ckaudit.importers.names import list_names
+from ckaudit.importers.names import RETURN, list_names
 from ckaudit.importers.tables.curves import UNIX_TIME
-from ckaudit.importers.tables.loss_file_names import NamedLoss, loss_named_by_file
+from ckaudit.importers.tables.loss_file_names import NamedLoss, is_of_rewards, loss_named_by_file
 from ckaudit.importers.tables.numbers import NO_STEP, Numbers, steps_from
 
 _UNNAMED = "nothing names the columns"
@@ -38,9 +38,14 @@ def roles_of(columns: Sequence[Numbers], file_name: str) -> ColumnRoles:
     """Return the roles of columns without names.
 
     In a file that is named after a loss, the first column that is not a counter is that loss; two columns are the training and
-    the held-out loss where the name says both. In a training log, a loss and an accuracy are recognized by their course.
+    the held-out loss where the name says both. In one named after rewards, the last column is the reward, though it may be an
+    integer. In a training log, a loss and an accuracy are recognized by their course.
     """
     names = [f"column {place}" for place in range(1, len(columns) + 1)]
+    if is_of_rewards(file_name):
+        step = _step_of(columns[:-1])
+        taken = {RETURN: names[-1]} if step is None else {"step": names[step], RETURN: names[-1]}
+        return ColumnRoles(names, names[-1:], taken, f"{_UNNAMED}: by the file's name {names[-1]} is its reward")
     axes = {name for name, column in zip(names, columns, strict=True) if is_axis(column)}
     measured = [name for name in names if name not in axes]
     counters = names[: names.index(measured[0])] if measured else names  # before the first measured one

@@ -1,4 +1,4 @@
-"""What a file name says about the numbers in the file: that they are losses, and on which data."""
+"""What a file name says about the numbers in the file: that they are losses, and on which data, or rewards of episodes."""
 
 import re
 
@@ -69,6 +69,16 @@ def loss_named_by_file(name: str) -> NamedLoss | None:
     if not _is_whole_loss(_without_data_and_versions(before), _without_data_and_versions(after)):
         return None
     return NamedLoss(_column_name([*before, "loss"], data) if len(data) < 2 else "", data)
+
+
+def is_of_rewards(name: str) -> bool:
+    """Tell whether a file is named after rewards, and not after their loss, their weights or their function.
+
+    >>> [is_of_rewards(name) for name in ("rewards.csv", "training_rewards_ddqn.txt", "episode_reward.log", "reward_weights.csv")]
+    [True, True, True, False]
+    """
+    words = set(words_in_file_name(name))
+    return bool(words & {"reward", "rewards"}) and not words & (_ABOUT_A_LOSS | {"loss", "model", "models", "shaping"})
 
 
 def names_a_training_log(name: str) -> bool:

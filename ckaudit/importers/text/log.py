@@ -1,6 +1,7 @@
 """Text logs read as runs: the part that all line formats share, once a dialect has named the columns."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from json import JSONDecoder
 
 import numpy as np
 from msgspec import UNSET, Struct, UnsetType, field
@@ -20,6 +21,7 @@ from ckaudit.importers.text.line_patterns import Cell, Floats
 from ckaudit.importers.text.line_reader import Dialect, LogContent, RunFact, StepLines, scan
 from ckaudit.importers.text.prefix import MAX_LINE, blocks, prefix_end, unix_time
 
+_JSON = JSONDecoder()
 COARSE_SECONDS = 20.0  # s; whole seconds are too coarse to time shorter steps
 
 
@@ -278,4 +280,13 @@ def _is_other(head: bytes) -> bool:
         return False
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     is_document = start.startswith((b"{", b"<")) and not start.startswith(b"{'")  # a dictionary as Python prints it is not JSON
-    return b"\0" in head.rstrip(b"\0") or is_document or is_table(head)
+    return b"\0" in head.rstrip(b"\0") or (is_document and not _goes_on_as_text(start)) or is_table(head)
+
+
+def _goes_on_as_text(start: bytes) -> bool:
+    """Tell whether a text begins with a JSON object, such as a configuration that a program printed, and a word follows it."""
+    try:
+        _, end = _JSON.raw_decode(text := start.decode("utf-8", errors="replace"))
+    except (ValueError, RecursionError):
+        return False
+    return text[end:].lstrip()[:1].isalpha()

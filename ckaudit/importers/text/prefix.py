@@ -22,6 +22,13 @@ EVALUATIONS = ("val", "valid", "validation", "eval", "evaluation", "dev", "test"
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _QUOTED_NAME = re.compile(r"""(?<=[{,\s])(['"])([A-Za-z][\w /.-]{0,60})\1(?=\s?:)""")
+_WINDOW = re.compile(
+    r" ?[(\[]?(?:(?:over|of|in|for) )?(?:the )?(?:last|past) \d{1,6}(?: [a-z]{1,20})?[)\]]?(?= ?[:=])"
+    r"| per (?:training |evaluation )?episode(?= ?[:=])",
+    re.IGNORECASE,
+)
+"""The number of values that a mean is taken of, between the name of the mean and its value."""
+
 _TIME = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _PIECE = re.compile(
     rf"""\s*(?:
@@ -148,8 +155,9 @@ def unix_times(texts: Sequence[str]) -> NDArray[np.float64]:
 def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
     """Yield the lines of a file, some megabytes at a time.
 
-    Colour codes are removed, and the quotes around the names of a printed dictionary; known Chinese and Japanese words are
-    translated. Of a line that a progress bar overwrote repeatedly, the last version counts.
+    Colour codes are removed, and the quotes around the names of a printed dictionary. Known Chinese and Japanese words are
+    translated, and `Avg reward (last 100): 2.3` becomes `Avg reward: 2.3`. Of a line that a progress bar overwrote, the last
+    version counts.
 
     Args:
         data: The whole file: UTF-16 with a byte order mark, else UTF-8.
@@ -168,6 +176,8 @@ def blocks(data: bytes, *, size: int = BLOCK_BYTES) -> Iterator[LineBlock]:
             text = _ESCAPES.sub("", text)
         if "': " in text or '": ' in text:
             text = _QUOTED_NAME.sub(itemgetter(2), text)  # four times as fast as a template
+        if "last " in text or "past " in text or " per " in text:
+            text = _WINDOW.sub("", text)
         if "\r" in text:
             text = "\n".join([_last_version(line) if "\r" in line else line for line in text.split("\n")])
         lines = text.split("\n")
