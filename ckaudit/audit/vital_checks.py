@@ -23,7 +23,7 @@ Judged = Literal["all", "limited", "nothing"]
 MAP_HINT = re.compile(r"--map .* would take .* for the training loss")
 """Text with which an importer offers an unused column as the loss."""
 
-BY_SCORES = frozenset({"EVAL003", "EVAL004"})
+BY_SCORES = frozenset({"EVAL003", "EVAL004", "EVAL006"})
 """Rules that judge learning by accuracies and returns if no loss can."""
 
 OF_POLICY = "of a policy, whose data and targets change with it"

@@ -180,6 +180,7 @@ SYMPTOMS = {
     "evaluation_artifact_changed": "Files that an evaluation rests on have changed.",
     "benchmark_regression": "A small benchmark falls back.",
     "return_lost": "What a policy had learnt is lost.",
+    "return_stands": "The return of a policy never rises above what it was at first.",
     "score_stands": "A score stays where an untrained model has it.",
     "unsure_though_right": "A classifier is right, and its loss says that it is not sure.",
     "text_statistics_drift": "What the texts are like changes: rejects, bytes per token, lengths, padding.",

@@ -39,7 +39,7 @@ MIN_POINTS = 6
 """Points that a course of the loss needs, where each level has one."""
 MAX_GIVEN_BACK_SHARE = 0.25
 """A loss that gives back a larger share of its fall goes up and down."""
-STANDSTILL_RULES = ("loss_not_falling", "score_stands", "learning_rate_zero", "skipped_updates")
+STANDSTILL_RULES = ("loss_not_falling", "score_stands", "return_stands", "learning_rate_zero", "skipped_updates")
 """Rules that tell a loss that stands still for lack of training from a loss that has come to its end."""
 
 
@@ -52,6 +52,7 @@ STANDSTILL_RULES = ("loss_not_falling", "score_stands", "learning_rate_zero", "s
         "hidden_nonfinite",
         "loss_not_falling",
         "score_stands",
+        "return_stands",
         "loss_rises",
         "loss_frozen",
         "loss_oscillates",

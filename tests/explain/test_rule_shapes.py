@@ -109,6 +109,7 @@ TOLD = {
     "posterior_collapse": RuleInputs(label="kl", others={"reconstruction": 80.0}),
     "discriminator_wins": RuleInputs(label="discriminator", others={"generator": 5.0}),
     "return_lost": RuleInputs(label="ep_rew_mean"),
+    "return_stands": RuleInputs(label="ep_rew_mean", points=400, every=1),
     "score_stands": RuleInputs(label="val_accuracy"),
     "seam_jump": RESUMED,
     "step_time_jump": RuleInputs(points=400, every=1),

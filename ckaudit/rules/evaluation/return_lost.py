@@ -2,14 +2,11 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ckaudit.contract.schema.score_names import EPISODE_RETURN
 from ckaudit.metrics.evaluation import microbench_score
 from ckaudit.rules.rule import Hit, Skip, rule
-from ckaudit.run.medians import median
-from ckaudit.run.robust import difference_noise
-from ckaudit.run.series import Floats, Series
+from ckaudit.run.returns import what_is_lost
+from ckaudit.run.series import Series
 
 
 @rule("EVAL004", severity="sev2", needs=[], wants=[microbench_score], unit="1")
@@ -42,7 +39,10 @@ def return_lost(
     for place in places:
         rows = score.finite_in(place)
         values = score.values[rows, place]
-        if len(values) >= min_points and (lost := _lost(values, max_kept, min_deviations)) is not None:
+        if (
+            len(values) >= min_points
+            and (lost := what_is_lost(values, max_kept=max_kept, min_deviations=min_deviations)) is not None
+        ):
             begun, best, end, since = lost
             yield Hit.at(
                 score.steps[rows][since:],
@@ -54,18 +54,3 @@ def return_lost(
                 limit=best,
                 worst=-1,
             )
-
-
-def _lost(values: Floats, max_kept: float, min_deviations: float) -> tuple[float, float, float, int] | None:
-    """Return the medians of the first, the best and the last tenth, and the first row of the fall; None: nothing is lost."""
-    tenths = np.array_split(np.arange(len(values)), 10)
-    middle = np.array([median(values[rows]) for rows in tenths])
-    error = difference_noise(values) / float(np.sqrt(len(tenths[0])))
-    begun, end, best = float(middle[0]), float(middle[-1]), float(middle.max())
-    has_gained = best - begun > min_deviations * error
-    if has_gained and end - begun <= max_kept * (best - begun):
-        last = int(np.flatnonzero(middle - begun > max_kept * (best - begun))[-1])
-        return begun, best, end, int(tenths[last][-1])
-    if not has_gained and begun - end > min_deviations * error:
-        return begun, best, end, 0
-    return None
