@@ -12,14 +12,17 @@ from ckaudit.run.series import Series
 
 
 @rule("LOSS013", severity="sev2", needs=[loss_part], unit="nats")
-def discriminator_wins(parts: Series, *, max_kept: float = 0.01, min_points: int = 15) -> Iterator[Hit | Skip]:
+def discriminator_wins(
+    parts: Series, *, max_kept: float = 0.01, max_share: float = 1e-4, min_points: int = 15
+) -> Iterator[Hit | Skip]:
     """A discriminator tells all products of its generator from real ones.
 
     ## What it checks
     The rule compares the losses of a generator and its discriminator, from `min_points` steps with both on. All of these hold:
 
     - The discriminator's loss is nowhere below zero.
-    - The discriminator's median loss over the last third is less than `max_kept` of its largest loss in the first tenth.
+    - The discriminator's median loss over the last third is less than `max_kept` of its largest loss in the first tenth, or less
+      than `max_share` of the generator's: it may have won before the first line.
     - The generator's median loss over the last third is no lower than its lowest loss in the first tenth.
     ## Why it matters
     While the game is open, neither loss goes to zero. A discriminator that is sure of everything has no gradient left, and no
@@ -39,7 +42,7 @@ def discriminator_wins(parts: Series, *, max_kept: float = 0.01, min_points: int
     makes, tells = makes[rows], tells[rows]
     first, late = slice(0, -(-len(rows) // 10)), slice(-(-2 * len(rows) // 3), None)
     begun = float(tells[first].max())
-    limit = max_kept * begun
+    limit = max(max_kept * begun, max_share * median(makes[late]))
     if tells.min() < 0 or median(tells[late]) >= limit or median(makes[late]) < makes[first].min():
         return
     low = running_medians(np.pad(tells, 2, mode="edge"), 5) < limit
