@@ -14,6 +14,7 @@ from ckaudit.metrics.scaling import unigram_entropy
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.attention_directions import is_encoder_decoder, may_be_causal
 from ckaudit.run.medians import median
+from ckaudit.run.run_facts import takes_turns
 from ckaudit.run.series import Series, single
 from ckaudit.run.spans import spans
 from ckaudit.run.tensors import NOT_OF_TOKENS, loss_kind_of, table_of
@@ -65,9 +66,10 @@ def loss_below_floor(
     - Tasks with one right answer, such as sums or copies, are learnt to nothing: a note, unless nothing shows that the answers
       are hidden.
     - Text that follows from a source which an encoder reads is a note for the same reason.
-    - Runs that are not of tokens, or whose targets are not the next tokens, have no such floor and are not judged by it.
+    - Runs that are not of tokens, or whose targets are not the next tokens, have no such floor and are not judged by it; nor has
+      the sum of the losses of two networks that play against each other.
     """
-    if loss_kind_of(facts) == "other":
+    if loss_kind_of(facts) == "other" or takes_turns(facts):
         yield Skip("not_applicable", NOT_OF_TOKENS)
         return
     known = match.values[match.finite] if match is not None else np.empty(0)
