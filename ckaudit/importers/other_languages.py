@@ -39,11 +39,12 @@ _IN_LINES = {"batch": "批次 バッチ 배치", "": "当前 目前 現在"}
 """Words that only lines of text have, of which some add nothing."""
 _LINK = r"[\W_]{1,4}(?:d|de|di)?[\W_]{0,4}"  # as in taux d'apprentissage
 _LINKS = re.compile(_LINK)
+_ACCENTS = re.compile(r"[\u0300-\u036f\u3099\u309a]+")
 
 
 def _plain(text: str) -> str:
     """Return a text in lower case and without accents."""
-    return "".join(letter for letter in unicodedata.normalize("NFKD", text.lower()) if not unicodedata.combining(letter))
+    return _ACCENTS.sub("", unicodedata.normalize("NFKD", text.lower()))
 
 
 _ENGLISH = {_plain(word): english for english, words in (*_WORDS.items(), *_WITHOUT_GAPS.items()) for word in words.split()}
@@ -61,7 +62,7 @@ def in_english(name: str) -> str:
     ('epoch', 'trainLoss', 'expert_loss')
     """
     plain = _plain(name)
-    english = _FOREIGN.sub(lambda found: f" {_ENGLISH[_LINKS.sub('_', found[0])]} ", plain)
+    english = _FOREIGN.sub(_translated, plain)
     return name if english == plain else re.sub(r"[\s_]+", "_", english.strip())
 
 
@@ -90,19 +91,24 @@ def lines_in_english(text: str) -> str:
     )
 
 
+HEAD = 2**16
+"""Number of letters that show whether a log is in one of these languages."""
+
 _LOSS_OF = re.compile(r"\b(loss|accuracy) {1,3}(?:(?:de|di|da|do|del|na|на) {1,3})?(train|val|test|validation) ")
 
 
 def log_in_english(text: str) -> str | None:
-    """Return a log with known words of all these languages in English; None where no word for a loss is among them.
+    """Return a log with known words of all these languages in English; None where no word for a loss is in its first lines.
 
     English has some of these words too, with other meanings: only what cannot be read as it is should be translated.
 
     >>> log_in_english("Époque 3 : perte = 0.5, perte de validation = 0.6")
     ' epoch  3 :  loss  = 0.5,  validation loss = 0.6'
     """
-    plain = _plain(text)
-    if not any(_plain(word) in plain for word in _WORDS["loss"].split()):
+    if " loss " not in _FOREIGN.sub(_translated, _plain(lines_in_english(text[:HEAD]))):
         return None
-    english = _FOREIGN.sub(lambda found: f" {_ENGLISH[_LINKS.sub('_', found[0])]} ", plain)
-    return None if english == plain else _LOSS_OF.sub(r"\2 \1 ", english)
+    return _LOSS_OF.sub(r"\2 \1 ", _FOREIGN.sub(_translated, _plain(lines_in_english(text))))
+
+
+def _translated(found: re.Match[str]) -> str:
+    return f" {_ENGLISH[_LINKS.sub('_', found[0])]} "
