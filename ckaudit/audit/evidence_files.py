@@ -1,7 +1,7 @@
 """Location of a finding's numbers on disk: a line of a scalar log, a checkpoint, or the log of another program itself."""
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,6 +13,9 @@ from ckaudit.contract.schema.report import Finding, Place, PlaceKey, place_key
 from ckaudit.errors import UnreadableError
 from ckaudit.metrics import Metric
 from ckaudit.rules import rules
+
+MAX_LINES_OF_STEP = 100
+"""Newest lines of a step that are looked through; a program that logs each value in a line of its own writes fewer."""
 
 
 class _LoggedLine(Struct, frozen=True):
@@ -49,12 +52,12 @@ def evidence_files(path: Path, findings: Iterable[Finding]) -> dict[PlaceKey, Pl
     return {place_key(finding): place for finding, place in placed if place is not None}
 
 
-def _place(finding: Finding, lines: Mapping[int, list[_LoggedLine]], checkpoints: Mapping[int | None, Place]) -> Place | None:
+def _place(finding: Finding, lines: Mapping[int, Sequence[_LoggedLine]], checkpoints: Mapping[int | None, Place]) -> Place | None:
     """Return the newest line of the step with the rule's inputs; for a part of the model the checkpoint takes precedence."""
     if finding.first_step is None:
         return None
     reads = _reads_of(finding.code)
-    newest_first = lines.get(finding.first_step, [])[::-1]
+    newest_first = [*lines.get(finding.first_step, ())][::-1]
     telling = [line.place for line in newest_first if not reads.isdisjoint(line.names)]
     of_checkpoint = [checkpoints[finding.first_step]] if finding.first_step in checkpoints else []
     is_of_a_part = any("." in read for read in reads) and any(sign in (finding.where or "") for sign in "./")
@@ -71,9 +74,9 @@ def _reads_of(code: str) -> set[str]:
     return {read for metric in needed for read in metric.reads}
 
 
-def _lines(folder: RunFiles, steps: Collection[int]) -> dict[int, list[_LoggedLine]]:
-    """Return the lines of some steps in writing order; for a compressed log the line number after decompression."""
-    lines_by_step: dict[int, list[_LoggedLine]] = defaultdict(list)
+def _lines(folder: RunFiles, steps: Collection[int]) -> dict[int, deque[_LoggedLine]]:
+    """Return the newest lines of some steps in writing order; for a compressed log the line number after decompression."""
+    lines_by_step: dict[int, deque[_LoggedLine]] = defaultdict(lambda: deque(maxlen=MAX_LINES_OF_STEP))
     for log in folder.scalars if steps else ():
         for block in read_lines(log, shown_name(log.name), root=folder.root):
             for row, number in zip(block.rows, block.numbers, strict=True):

@@ -76,7 +76,13 @@ NOT_JSON = kind("SYN006", "not_json", "sev1", "The file is not JSON.", "Write on
 TOO_DEEP = kind(
     "SYN007", "nested_too_deep", "sev1", "Objects are nested beyond reason.", "A checkpoint needs fewer than ten levels."
 )
-TOO_LARGE = kind("SYN008", "too_large", "sev1", "The file is larger than any checkpoint.", "Leave out grids, or pack them as q8.")
+TOO_LARGE = kind(
+    "SYN008",
+    "too_large",
+    "sev1",
+    "The file holds more than is read of one file.",
+    "Leave grids out of a checkpoint, or pack them as q8; keep every tenth line of a log.",
+)
 BARE_NAN = kind(
     "SYN009",
     "bare_nonfinite",

@@ -1,9 +1,10 @@
 """Limits on the names, sessions and tensors of a log: a small compressed file can name enough of them to exhaust memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ckaudit.contract import violations
+from ckaudit.contract.io.jsonl import Row
 from ckaudit.contract.schema.report import Finding
 
 MAX_NAMES = 100_000  # several norms of each of 18,000 tensors, with a margin
@@ -25,18 +26,21 @@ class LineBudget:
         self._sessions: set[int] = set()
         self._left_out = self._lines_left_out = 0
 
-    def rows(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    def rows(self, rows: Sequence[Row]) -> Iterator[Row]:
         """Yield each row, or the part of it that fits."""
-        for row in rows:
-            session = int(row.get("session") or 0)
-            if session not in self._sessions:
-                if len(self._sessions) == MAX_SESSIONS:
-                    self._lines_left_out += 1
-                    continue
-                self._sessions.add(session)
-            yield row if row.keys() <= self._names else self._known(row)
+        return (fitting for fitting in map(self.fitting, rows) if fitting is not None)
 
-    def _known(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    def fitting(self, row: Row) -> Row | None:
+        """Return a row, or the part of it that fits; None if its session does not."""
+        session = int(row.get("session") or 0)
+        if session not in self._sessions:
+            if len(self._sessions) == MAX_SESSIONS:
+                self._lines_left_out += 1
+                return None
+            self._sessions.add(session)
+        return row if row.keys() <= self._names else self._known(row)
+
+    def _known(self, row: Row) -> Row:
         """Learn the new names of a row and return it without those beyond the limit."""
         new = [name for name in row if name not in self._names]
         room = MAX_NAMES + len(NOT_COUNTED) - len(self._names)

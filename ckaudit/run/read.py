@@ -15,7 +15,7 @@ from ckaudit.contract.io.codec import decode, decode_whole, is_deep
 from ckaudit.contract.io.fast_jsonl import LineTable, Tabulator
 from ckaudit.contract.io.files import BLOCK_BYTES, BrokenFile, read_bytes
 from ckaudit.contract.io.folder import CheckpointFile, RunFiles, list_files, list_folder
-from ckaudit.contract.io.jsonl import Lines, read_lines
+from ckaudit.contract.io.jsonl import Lines, LogBudget, read_lines
 from ckaudit.contract.salvage import salvage
 from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.manifest import Manifest
@@ -127,6 +127,7 @@ class RunReader:
         self._salvaged_steps: list[int] = []
         self._tabulator = Tabulator()
         self._budget = LineBudget()
+        self._log_budget = LogBudget()
 
     def take_all(self, progress: Progress | None = None, *, thin_samples: bool = False) -> None:
         """Read every file of the folder.
@@ -231,7 +232,7 @@ class RunReader:
 
     def take_log(self, path: Path, report: Callable[[int], None] = lambda _: None, pieces: range = range(0)) -> None:
         """Read a whole log; `report` is called after each of its pieces."""
-        blocks = read_lines(path, path.name, root=self.folder.root, tabulate=self._tabulate)
+        blocks = read_lines(path, path.name, root=self.folder.root, tabulate=self._tabulate, budget=self._log_budget)
         for done, lines in enumerate(blocks, pieces.start + 1):
             self.take_lines(lines)
             self._tabulator.learn(lines.rows)

@@ -1,25 +1,40 @@
 """The scalar logs of one run, read in one pass each: violations of their lines, and facts for the checks of the run."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import le, lt
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from ckaudit.contract.checks.scalars import NONNEGATIVE, PERCENTS
 from ckaudit.contract.io.fast_jsonl import WORDS
-from ckaudit.contract.io.jsonl import Lines, Row, read_lines
+from ckaudit.contract.io.jsonl import MAX_FAULTY, Lines, LogBudget, Row, read_lines
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.violations import ViolationKind
+from ckaudit.run.line_budget import LineBudget
 from ckaudit.validate.catalogue import CLOCK_BACK, CONFLICT, SESSION_BACK, STEPS_BACK, WORD_FOR_NUMBER
 from ckaudit.validate.file_facts import LogFacts, RunFacts
+from ckaudit.validate.line_tables import (
+    NO_VALUE,
+    LastLine,
+    is_orderly,
+    is_within,
+    last_line,
+    recorded_names,
+    tabulator_for,
+    values_at,
+)
+
+if TYPE_CHECKING:
+    from ckaudit.contract.io.fast_jsonl import LineTable, Tabulator
 
 Ranges = dict[int, list[tuple[int, int]]]
 
-NO_VALUE = frozenset({"schema_version", "step", "time", "session"})
+MAX_COMPARED = 1_000_000
+"""Lines of repeated steps that are compared with each other; they take ten seconds."""
 
 NUMBERS = frozenset(
     {*PERCENTS, *NONNEGATIVE, "train_loss_raw", "train_loss_ema", "val_loss", "slice_val_loss", "train_ppl", "val_ppl"}
@@ -48,10 +63,16 @@ class CappedFindings(Struct):
         if self._counts[kind] <= self.limit:
             self._kept.append(kind.at(self.file, message, **place))
 
+    @property
+    def are_too_many(self) -> bool:
+        """Whether reading on would only find more of the same."""
+        return sum(self._counts.values()) >= MAX_FAULTY
+
     def close(self) -> list[Finding]:
         """Return the kept findings, and one for the others of each kind."""
+        rest = "; the rest of the file was not read" if self.are_too_many else ""
         more = [
-            kind.at(self.file, f"{count - self.limit:,} more places, as those above")
+            kind.at(self.file, f"{count - self.limit:,} more places, as those above{rest}")
             for kind, count in self._counts.items()
             if count > self.limit
         ]
@@ -80,41 +101,69 @@ class LogPass(Struct):
     Attributes:
         findings: Collects the problems of the file.
         wanted: Steps whose values to keep: those of the checkpoints.
+        budget: Bounds the names and sessions of all logs of the run.
+        tabulator: Reads blocks as tables; None for a log that is not worth it.
         tolerance: Seconds by which a corrected clock may go back; NTP slews smaller errors instead of jumping.
     """
 
     findings: CappedFindings
-    wanted: Container[int]
+    wanted: frozenset[int]
+    budget: LineBudget
+    tabulator: "Tabulator | None" = None
     tolerance: float = 1.0
     stretches: dict[int, SessionStretch] = field(default_factory=dict)
     lines: int = 0
     _values: dict[tuple[int, int, str], tuple[Number, int]] = field(default_factory=dict)
-    _session: int = -1
-    _step: int = -1
-    _time: float = float("-inf")
-    _row: Row = field(default_factory=dict)
+    _last: LastLine = field(default_factory=LastLine)
+
+    def table(self, body: bytes) -> "LineTable | None":
+        """Return lines as a table if nothing is wrong with them."""
+        table = self.tabulator.read(body) if self.tabulator else None
+        if table is None or any(name.partition("/")[0] in NUMBERS for name in table.texts) or not is_orderly(table, self._last):
+            return None
+        return table
 
     def take(self, lines: Lines) -> None:
         """Check one block of lines."""
-        rows = lines.rows
-        if not rows:
+        if lines.table is not None:
+            self._take_table(lines.table, lines.first)
+        if not lines.rows:
             return
+        if self.tabulator:
+            self.tabulator.learn(lines.rows)
+        rows, numbers = self._fitting(lines)
         self.lines += len(rows)
-        self._find_words(lines)
+        self._find_words(rows, numbers)
         steps = [row["step"] for row in rows]
         sessions = set(map(_session_of, rows))
         if not self._in_order(rows, steps, sessions):
-            for row, number in zip(rows, lines.numbers, strict=True):
+            for row, number in zip(rows, numbers, strict=True):
                 self._take_row(row, number)
         for index in [index for index, step in enumerate(steps) if step in self.wanted]:
             for name in COMPARED:
                 value = rows[index].get(name)
                 if isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity"):
-                    self._values[steps[index], _session_of(rows[index]), name] = value, lines.numbers[index]  # type: ignore[assignment,index]
+                    self._values[steps[index], _session_of(rows[index]), name] = value, numbers[index]  # type: ignore[assignment,index]
 
-    def _find_words(self, lines: Lines) -> None:
+    def _take_table(self, table: "LineTable", first_line: int) -> None:
+        """Take lines that `table` has found orderly."""
+        last = last_line(table, self._last)
+        self.lines += len(table.steps)
+        stretch = self.stretches.setdefault(last.session, SessionStretch(int(table.steps[0]), last.step))
+        stretch.last = max(stretch.last, last.step)
+        stretch.names |= recorded_names(table)
+        for row, step, name, value in values_at(table, self.wanted, COMPARED):
+            self._values[step, last.session, name] = value, first_line + row
+        self._last = last
+
+    def _fitting(self, lines: Lines) -> tuple[list[Row], list[int]]:
+        """Return the parts of lines that fit into the budget of names and sessions, and their line numbers."""
+        fitting = [(row, number) for row, number in zip(map(self.budget.fitting, lines.rows), lines.numbers, strict=True) if row]
+        return [row for row, _ in fitting], [number for _, number in fitting]
+
+    def _find_words(self, rows: list[Row], numbers: list[int]) -> None:
         """Report words in place of numbers."""
-        for row, number in zip(lines.rows, lines.numbers, strict=True):
+        for row, number in zip(rows, numbers, strict=True):
             for name, value in row.items():
                 if value.__class__ is str and value not in WORDS and name.partition("/")[0] in NUMBERS:
                     message = f"{name} in line {number} is the word {str(value)[:40]!r}"
@@ -122,62 +171,61 @@ class LogPass(Struct):
 
     def close(self) -> tuple[LogFacts, list[Finding]]:
         """Return the facts of the file, and the problems of its order."""
-        timed = self._time != float("-inf")
+        timed = self._last.time != float("-inf")
         names = frozenset().union(*(stretch.names for stretch in self.stretches.values())) - NO_VALUE
         facts = LogFacts(self.findings.file, self.lines, frozenset(self.stretches), timed, self._values, names)
         return facts, self.findings.close()
 
     def _in_order(self, rows: list[Row], steps: list[Any], sessions: set[int]) -> bool:
         """Check a block in one sweep if everything in it rises, and tell whether it does."""
-        if len(sessions) > 1 or (self._session not in sessions and self._session >= 0):
+        if len(sessions) > 1 or (self._last.session not in sessions and self._last.session >= 0):
             return False
         times = [time for row in rows if isinstance(time := row.get("time"), (int, float))]
-        if steps[0] <= self._step or not all(map(lt, steps, steps[1:])):
+        if steps[0] <= self._last.step or not all(map(lt, steps, steps[1:])):
             return False
-        if times and (times[0] < self._time or not all(map(le, times, times[1:]))):
+        if times and (times[0] < self._last.time or not all(map(le, times, times[1:]))):
             return False
-        self._session, self._step, self._row = sessions.pop(), steps[-1], rows[-1]
-        self._time = times[-1] if times else self._time
-        stretch = self.stretches.setdefault(self._session, SessionStretch(steps[0], steps[-1]))
+        last = self._last = LastLine(sessions.pop(), steps[-1], times[-1] if times else self._last.time, rows[-1])
+        stretch = self.stretches.setdefault(last.session, SessionStretch(steps[0], steps[-1]))
         stretch.last = max(stretch.last, steps[-1])
         stretch.names.update(*rows)
         return True
 
     def _take_row(self, row: Row, number: int) -> None:
         step, session = int(row["step"] or 0), _session_of(row)
-        if session < self._session:
-            message = f"line {number} is of session {session}, after a line of session {self._session}"
+        if session < self._last.session:
+            message = f"line {number} is of session {session}, after a line of session {self._last.session}"
             self.findings.add(SESSION_BACK, message, line=number, first_step=step)
         stretch = self.stretches.setdefault(session, SessionStretch(step, step))
-        if session != self._session:
-            self._time, self._row = float("-inf"), {}
-        elif step < self._step:
-            message = f"step {step} in line {number} follows step {self._step} of the same session"
+        if session != self._last.session:
+            self._last.time, self._last.row = float("-inf"), {}
+        elif step < self._last.step:
+            message = f"step {step} in line {number} follows step {self._last.step} of the same session"
             self.findings.add(STEPS_BACK, message, line=number, first_step=step)
         if step < stretch.last:
             stretch.back = step if stretch.back is None else min(step, stretch.back)
-        elif session == self._session and step == self._step:
+        elif session == self._last.session and step == self._last.step:
             row = self._merge(row, number, step)
         self._take_time(row, number, step)
         stretch.first, stretch.last = min(stretch.first, step), max(stretch.last, step)
         stretch.names.update(row)
-        self._session, self._step, self._row = session, step, row
+        self._last.session, self._last.step, self._last.row = session, step, row
 
     def _take_time(self, row: Row, number: int, step: int) -> None:
         time = row.get("time")
         if not isinstance(time, (int, float)):
             return
-        if time < self._time - self.tolerance:
-            message = f"the clock goes back by {self._time - time:,.3g} s in line {number}"
+        if time < self._last.time - self.tolerance:
+            message = f"the clock goes back by {self._last.time - time:,.3g} s in line {number}"
             self.findings.add(CLOCK_BACK, message, line=number, first_step=step)
-        self._time = time
+        self._last.time = time
 
     def _merge(self, row: Row, number: int, step: int) -> Row:
-        for name in contradicted(self._row, row):
-            message = f"{name} of step {step} is {row[name]} in line {number}, {self._row[name]} before"
-            values = {"expected": str(self._row[name]), "found": str(row[name])}
+        for name in contradicted(self._last.row, row):
+            message = f"{name} of step {step} is {row[name]} in line {number}, {self._last.row[name]} before"
+            values = {"expected": str(self._last.row[name]), "found": str(row[name])}
             self.findings.add(CONFLICT, message, where=name, line=number, first_step=step, **values)
-        return self._row | row
+        return self._last.row | {name: value for name, value in row.items() if value is not None}
 
 
 # A second pass, only for steps that may hold a name twice.
@@ -192,9 +240,10 @@ def conflicts(logs: Iterable[tuple[Path, str]], ranges: Ranges, *, root: Path | 
     """
     seen: dict[tuple[int, int], tuple[Row, str]] = {}
     findings: list[Finding] = []
+    budget, compared = LogBudget(), 0
     for path, shown in logs:
         bounded = CappedFindings(shown)
-        for row, number in _rows_within(path, shown, ranges, root):
+        for row, number in _rows_within(path, shown, ranges, root, budget):
             key = (int(row["step"] or 0), int(row.get("session") or 0))
             older, where = seen.get(key, ({}, shown))
             for name in contradicted(older, row):
@@ -203,12 +252,26 @@ def conflicts(logs: Iterable[tuple[Path, str]], ranges: Ranges, *, root: Path | 
                 bounded.add(CONFLICT, message, expected=str(older[name]), found=str(row[name]), **place)
             if key in seen or len(seen) < limit:
                 seen[key] = older | row, shown
+            compared += 1
+            if bounded.are_too_many or compared == MAX_COMPARED:
+                break
         findings += bounded.close()
+        if compared == MAX_COMPARED:
+            break
     return findings
 
 
-def _rows_within(path: Path, shown: str, ranges: Ranges, root: Path | None) -> Iterator[tuple[Row, int]]:
-    for lines in read_lines(path, shown, root=root):
+def _rows_within(path: Path, shown: str, ranges: Ranges, root: Path | None, budget: LogBudget) -> Iterator[tuple[Row, int]]:
+    tabulator = tabulator_for(path)
+
+    def without(body: bytes) -> "LineTable | None":
+        """Return lines as a table, which is passed over, if none of them is in the ranges."""
+        table = tabulator.read(body) if tabulator else None
+        return None if table is None or is_within(table, ranges) else table
+
+    for lines in read_lines(path, shown, root=root, tabulate=without if tabulator else None, budget=budget):
+        if tabulator:
+            tabulator.learn(lines.rows)
         for row, number in zip(lines.rows, lines.numbers, strict=True):
             spans = ranges.get(int(row.get("session") or 0))
             if spans and any(first <= int(row["step"] or 0) <= last for first, last in spans):
@@ -240,16 +303,19 @@ def read_logs(files: Sequence[tuple[Path, str]], run: RunFacts, tick: Callable[[
         tick: Called after each log.
     """
     root, read, walks = run.folder.root, LogsRead(), []
-    wanted = {checkpoint.step for checkpoint in run.checkpoints}
+    wanted = frozenset(checkpoint.step for checkpoint in run.checkpoints)
+    budget, names = LogBudget(), LineBudget()
     for path, shown in files:
-        walk = LogPass(CappedFindings(shown), wanted)
-        for lines in read_lines(path, shown, root=root):
+        walk = LogPass(CappedFindings(shown), wanted, names, tabulator_for(path))
+        for lines in read_lines(path, shown, root=root, tabulate=walk.table if walk.tabulator else None, budget=budget):
             walk.take(lines)
             read.findings += lines.findings
             read.notes += lines.notes
+            if walk.findings.are_too_many:
+                break
         facts, findings = walk.close()
         read.facts.append(facts)
-        read.findings += findings
+        read.findings += findings + names.findings(shown)
         walks.append(walk)
         tick()
     if ranges := repeated_stretches(walks):

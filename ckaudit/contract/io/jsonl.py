@@ -1,8 +1,8 @@
 """Reading of `scalars.jsonl` in blocks of lines: one JSON object per line, mostly valid, the last one perhaps cut off.
 
 A block of lines is decoded in one pass. It is read line by line only if that fails, or if the pass would lose something in it (a
-repeated key, two objects on a line). A faulty line costs only itself. File size, line length and the number of faults are
-bounded.
+repeated key, two objects on a line). A faulty line costs only itself. The size of a file, the length of a line, and the numbers of
+lines, values and faults are bounded.
 """
 
 import json
@@ -22,6 +22,7 @@ from ckaudit.contract.io.columns import holds_keys
 from ckaudit.contract.io.files import MAGIC, MAX_BYTES, BrokenFile, read_blocks
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.schema.scalars import VERSION, ScalarLine
+from ckaudit.wording import plural
 
 if TYPE_CHECKING:
     from ckaudit.contract.io.fast_jsonl import LineTable
@@ -39,6 +40,8 @@ _NOT_TEXT = (b"\xff\xfe", b"\xfe\xff", *MAGIC)  # UTF-16, or compressed
 
 MAX_EXPLAINED = 20
 MAX_FAULTY = 100_000
+MAX_LINES = 10_000_000  # of 200 bytes, a common size, they are as much as a file may have
+MAX_VALUES = 40_000_000  # 40 numbers at each of a million steps; read and joined, they take 0.8 GB
 
 Row = dict[str, float | str | bool | None]
 Tabulate = Callable[[bytes], "LineTable | None"]
@@ -51,6 +54,7 @@ class Lines(Struct):
     """Contents of a block of lines.
 
     Attributes:
+        first: The line of the file that the block begins with, from 1.
         table: Valid lines as columns, if a table was asked for and possible; those in `rows` come after them.
         rows: The valid lines, each a dictionary as written: a word such as "NaN" stays a word, null stays None.
         numbers: Line number in the file of each row, from 1.
@@ -61,6 +65,7 @@ class Lines(Struct):
         stopped: Whether reading must stop here, because of an unknown version or because the file is not a log.
     """
 
+    first: int = 1
     table: "LineTable | None" = None
     rows: list[Row] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
@@ -71,7 +76,27 @@ class Lines(Struct):
     stopped: bool = False
 
 
-def read_lines(path: Path, shown: str, *, root: Path | None = None, tabulate: Tabulate | None = None) -> Iterator[Lines]:
+class LogBudget(Struct):
+    """Lines and values that may still be read from the logs of one run; short lines pack so well that bytes do not bound them."""
+
+    lines: int = field(default_factory=lambda: MAX_LINES)
+    values: int = field(default_factory=lambda: MAX_VALUES)
+
+    def spend(self, lines: int, values: int) -> None:
+        """Take a block from what is left."""
+        self.lines -= lines
+        self.values -= values
+
+    def excess(self) -> str | None:
+        """Return what a run holds more of than is read, for a message; None if something is left."""
+        if self.lines > 0 and self.values > 0:
+            return None
+        return f"{MAX_LINES:,} lines" if self.lines <= 0 else f"{MAX_VALUES:,} values"
+
+
+def read_lines(
+    path: Path, shown: str, *, root: Path | None = None, tabulate: Tabulate | None = None, budget: LogBudget | None = None
+) -> Iterator[Lines]:
     """Yield a scalar log block by block, with `.gz` and `.zst` decompressed; memory does not grow with the file.
 
     If a file cannot be read to its end, the last block holds only the finding that explains it.
@@ -81,13 +106,20 @@ def read_lines(path: Path, shown: str, *, root: Path | None = None, tabulate: Ta
         shown: Its name in findings.
         root: Folder that it must not leave through a link.
         tabulate: Returns a table of lines, or None if something would be lost.
+        budget: What may still be read from the logs of its run. Default: as much as from one run.
     """
-    faulty, number = 0, 1
+    faulty, number, budget = 0, 1, budget or LogBudget()
     try:
         blocks = _whole_lines(read_blocks(path, shown, root=root), shown)
         for block in blocks if tabulate is None else _first_lines_apart(blocks):
+            if (excess := budget.excess()) is not None:
+                message = f"the scalar logs hold more than {excess}: of this one {plural(number - 1, 'line')} were read"
+                yield Lines(findings=[violations.TOO_LARGE.at(shown, message, line=number)])
+                break
             lines = _parse(block, shown, number, faulty, tabulate)
-            number += block.count(b"\n") if lines.table is None else len(lines.table.steps)
+            count = block.count(b"\n") if lines.table is None else len(lines.table.steps)
+            budget.spend(count, block.count(b":"))
+            number += count
             faulty += lines.faulty
             yield lines
             if lines.stopped:
@@ -160,7 +192,7 @@ def parse_lines(data: bytes, file: str, *, first_line: int = 1, explained: int =
         explained: Number of faulty lines already explained; beyond `MAX_EXPLAINED` they are only counted.
         tabulate: Returns a table of lines, or None if something would be lost.
     """
-    lines = Lines()
+    lines = Lines(first_line)
     if first_line == 1 and data.startswith(BOM):
         data = data[len(BOM) :]
         lines.findings.append(violations.BYTE_ORDER_MARK.at(file, "starts with a byte order mark", line=1))
