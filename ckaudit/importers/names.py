@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
+from ckaudit.contract.schema.scalars import NAMES
 from ckaudit.contract.schema.score_names import EPISODE_RETURN, HELD_OUT, SCORE_WORDS, is_score
 from ckaudit.errors import UsageError
 from ckaudit.importers.column_name import DATA_WORDS, TEST, TRAIN, VAL, own_name, parse_column_name
@@ -22,26 +23,6 @@ from ckaudit.importers.kinds_of_loss import (
 )
 from ckaudit.wording import first_names
 
-CATALOGUE = frozenset(
-    """
-    tokens_seen steps_seen train_loss_raw train_loss_ema train_ppl learning_rate lr_phase tokens_per_update grad_global_norm
-    grad_clip_rate update_to_weight opt_state_finite loss_scale overflow_rate skipped_updates grad_noise_scale
-    grad_carried_over top_gradient_share clip_coefficient
-    scaling_law_residual curvature_trace_est curvature_trace_error
-    spectral_norm
-    max_attn_logit attn_entropy residual_rms activation_outlier_rate logit_entropy_probe topk_mass_probe output_kl_to_prev
-    min_normalized_entropy dead_head_fraction dead_unit_fraction residual_rms_p50 residual_rms_p99
-    moe_drop_rate moe_util_entropy moe_load_balance_loss
-    source_mix_share language_share filter_reject_rate bytes_per_token seq_len_p50_p95 pad_fraction token_kl_drift
-    near_dup_rate train_val_overlap doc_repeat_hotspots batch_repeat_distance batch_reused held_out_rows_trained_on
-    tokens_per_sec samples_per_sec step_time mfu gpu_util gpu_mem_used
-    dataloader_stall_frac comm_time_frac compute_time_frac straggler_ratio
-    data_toxicity_rate rtp_toxicity_prob rtp_prompt_stats pii_hit_rate memorization_rate
-    val_loss val_ppl loss_part train_val_gap slice_val_loss fixed_probe_loss microbench_score eval_artifact_hash
-    nan_inf_events checkpoint_ok checkpoint_time checkpoint_size restart_rate error_event_rate metrics_ingest_lag
-    heartbeat_missing
-    """.split()  # noqa: SIM905  one word a line would take five times the room
-)
 SLICE = "slice_val_loss/"
 MEAN_REWARD = "microbench_score/mean_reward"
 _REWARD = frozenset({"reward", "rewards", "rew"})
@@ -157,7 +138,7 @@ def catalogue_name(header: str) -> str | None:
     """
     column = own_name(header)
     family, _, label = column.partition("/")
-    if family in CATALOGUE and (label or "/" not in column):
+    if family in NAMES and (label or "/" not in column):
         return column
     name = parse_column_name(header)
     if name.slice:
@@ -326,9 +307,9 @@ def resolve_columns(columns: Mapping[str, str], headers: Sequence[str]) -> dict[
     positions = {}
     for name, header in columns.items():
         full = SHORT_NAMES.get(name, name)
-        if full.partition("/")[0] not in CATALOGUE | {"step", "time"}:
+        if full.partition("/")[0] not in NAMES | {"step", "time"}:
             raise UsageError(
-                f"the catalogue has no name {shorten_name(name)!r}", hint=_nearest(name, [*SHORT_NAMES, *sorted(CATALOGUE)])
+                f"the catalogue has no name {shorten_name(name)!r}", hint=_nearest(name, [*SHORT_NAMES, *sorted(NAMES)])
             )
         if header not in headers:
             raise UsageError(

@@ -31,6 +31,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.run_facts import infer_own_targets, infer_policy, infer_sessions, infer_token_loss
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series
+from ckaudit.run.words_for_numbers import word_notes
 
 ANY_JSON = msgspec.json.Decoder()
 ANY_KEY = "[...]"
@@ -176,6 +177,7 @@ class RunReader:
                 *self._notes_on_salvage(),
                 *self.builder.notes,
                 *log.notes,
+                *word_notes(log.words),
             ),
             files=sum(file.rank is None for file in self.folder.checkpoints)
             + len(self.folder.scalars)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ckaudit.contract.io.fast_jsonl import WORDS, LineTable
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.schema.scalars import word_of
 from ckaudit.run.line_budget import MAX_MASKS, labels_that_fit
 from ckaudit.run.run import FILE_FACTS, Labels, Run
 from ckaudit.run.series import Floats, Mask, Series, Steps, merged_steps, single
@@ -117,8 +118,9 @@ class ScalarColumns(Struct):
         for name, value in values.items():
             if name in _IDENTITY or value is None:
                 continue
-            if isinstance(value, str) and value not in WORDS:
-                self.words.setdefault(name, {})[step] = value
+            word = word_of(name, value) if value.__class__ is bool else value
+            if isinstance(word, str) and word not in WORDS:
+                self.words.setdefault(name, {})[step] = word
                 continue
             column = self.numbers.get(name)
             if column is None:
@@ -137,8 +139,7 @@ class ScalarColumns(Struct):
                 column.extend(steps if known is rows else table.steps[known], values)
         for name, words in table.texts.items():
             texts = words if rows is None else list(compress(words, rows))
-            recorded_words = {step: word for step, word in zip(steps.tolist(), texts, strict=True) if word is not None}
-            if recorded_words:
+            if recorded_words := {step: word for step, word in zip(steps.tolist(), texts, strict=True) if word is not None}:
                 self.words.setdefault(name, {}).update(recorded_words)
 
     def knows(self, table: LineTable, rows: Mask | None) -> bool:
@@ -380,8 +381,7 @@ def _by_step(column: ScalarColumn | None) -> tuple[Steps, Floats]:
     joined = ColumnJoiner().join(column)
     if joined.rises:
         return joined.steps, joined.values
-    backwards = joined.steps[::-1]
-    steps, first = np.unique(backwards, return_index=True)
+    steps, first = np.unique(joined.steps[::-1], return_index=True)
     return steps, joined.values[::-1][first]
 
 

@@ -165,7 +165,7 @@ WORD_FOR_NUMBER = kind(
     "RUN026",
     "word_for_number",
     "sev1",
-    "A value that is a number by its name is a word.",
+    "A value that is a number by its name is a word, or true or false.",
     'Write a number, or "NaN", "Infinity" or "-Infinity" where it is not finite; leave it out where it was not measured.',
 )
 INCOMPLETE = kind(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from ckaudit.contract.checks.scalars import NONNEGATIVE, PERCENTS
 from ckaudit.contract.io.fast_jsonl import WORDS
 from ckaudit.contract.io.jsonl import MAX_FAULTY, Lines, LogBudget, Row, read_lines
 from ckaudit.contract.schema.numbers import Number
 from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.schema.scalars import is_number, word_of
 from ckaudit.contract.violations import ViolationKind
 from ckaudit.run.line_budget import LineBudget
 from ckaudit.validate.catalogue import CLOCK_BACK, CONFLICT, SESSION_BACK, STEPS_BACK, WORD_FOR_NUMBER
@@ -35,11 +35,6 @@ Ranges = dict[int, list[tuple[int, int]]]
 
 MAX_COMPARED = 1_000_000
 """Lines of repeated steps that are compared with each other; they take ten seconds."""
-
-NUMBERS = frozenset(
-    {*PERCENTS, *NONNEGATIVE, "train_loss_raw", "train_loss_ema", "val_loss", "slice_val_loss", "train_ppl", "val_ppl"}
-)
-"""Names of values that can only be numbers."""
 
 COMPARED = ("train_loss_raw", "grad_global_norm")
 
@@ -119,7 +114,7 @@ class LogPass(Struct):
     def table(self, body: bytes) -> "LineTable | None":
         """Return lines as a table if nothing is wrong with them."""
         table = self.tabulator.read(body) if self.tabulator else None
-        if table is None or any(name.partition("/")[0] in NUMBERS for name in table.texts) or not is_orderly(table, self._last):
+        if table is None or any(map(is_number, table.texts)) or not is_orderly(table, self._last):
             return None
         return table
 
@@ -142,7 +137,7 @@ class LogPass(Struct):
         for index in [index for index, step in enumerate(steps) if step in self.wanted]:
             for name in COMPARED:
                 value = rows[index].get(name)
-                if isinstance(value, (int, float)) or value in ("NaN", "Infinity", "-Infinity"):
+                if value.__class__ in (int, float) or value in ("NaN", "Infinity", "-Infinity"):
                     self._values[steps[index], _session_of(rows[index]), name] = value, numbers[index]  # type: ignore[assignment,index]
 
     def _take_table(self, table: "LineTable", first_line: int) -> None:
@@ -162,12 +157,17 @@ class LogPass(Struct):
         return [row for row, _ in fitting], [number for _, number in fitting]
 
     def _find_words(self, rows: list[Row], numbers: list[int]) -> None:
-        """Report words in place of numbers."""
+        """Report words and booleans in place of numbers."""
         for row, number in zip(rows, numbers, strict=True):
             for name, value in row.items():
-                if value.__class__ is str and value not in WORDS and name.partition("/")[0] in NUMBERS:
-                    message = f"{name} in line {number} is the word {str(value)[:40]!r}"
-                    self.findings.add(WORD_FOR_NUMBER, message, where=name, line=number, first_step=int(row["step"] or 0))
+                if value.__class__ is str and value not in WORDS and is_number(name):
+                    said = f"is the word {str(value)[:40]!r}"
+                elif value.__class__ is bool and is_number(name) and (word := word_of(name, bool(value))) is not None:
+                    said = f"is {word}, not a number"
+                else:
+                    continue
+                message = f"{name} in line {number} {said}"
+                self.findings.add(WORD_FOR_NUMBER, message, where=name, line=number, first_step=int(row["step"] or 0))
 
     def close(self) -> tuple[LogFacts, list[Finding]]:
         """Return the facts of the file, and the problems of its order."""

@@ -14,7 +14,7 @@ from msgspec import inspect
 
 from ckaudit.contract.schema.checkpoint import Checkpoint
 from ckaudit.contract.schema.manifest import Manifest
-from ckaudit.importers.names import CATALOGUE
+from ckaudit.contract.schema.scalars import NAMES
 
 NUMBERS = (0.0, -0.0, 1.0, -1.0, 2.5, 1e-8, 1e-300, 5e-324, 1e16, 1e154, 1e155, 1e308, -1e308, 1.7976931348623157e308, -3.5)
 WORDS = ("NaN", "Infinity", "-Infinity")
@@ -161,7 +161,7 @@ class _Growth:
         return lines
 
     def _names(self, count: int) -> list[str]:
-        families = self.random.sample(sorted(CATALOGUE - {"step", "session", "time"}), count)
+        families = self.random.sample(sorted(NAMES - {"step", "session", "time"}), count)
         return [f"{name}/{self.random.choice(LABELS)}" if self.random.random() < 0.25 else name for name in families]
 
     def _curve(self, points: int) -> list[Any]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ckaudit.contract.schema.scalars import NAMES
 from ckaudit.errors import CkauditError
 from ckaudit.importers import import_source
-from ckaudit.importers.names import CATALOGUE
 from tests.loops import for_each
 
 REAL = Path(__file__).parents[2] / "fixtures" / "real"
@@ -41,7 +41,7 @@ def check(path: Path, data: bytes) -> bool:
         assert row["step"] >= 0
         names = set(row) - {"step", "session", "time"}
         assert names
-        assert {name.partition("/")[0] for name in names} <= CATALOGUE
+        assert {name.partition("/")[0] for name in names} <= NAMES
         assert all(isinstance(row[name], float) for name in names)
     return True
 

@@ -11,8 +11,8 @@ from ckaudit.audit import triage
 from ckaudit.contract.io.jsonl import parse_lines
 from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.contract.schema.numbers import encode_float
+from ckaudit.contract.schema.scalars import NAMES
 from ckaudit.importers import Imported, import_runs
-from ckaudit.importers.names import CATALOGUE
 from tests.loops import for_each
 
 REAL = Path(__file__).parents[2] / "fixtures" / "real"
@@ -131,7 +131,7 @@ def test_imported_rows_are_lines_of_the_contract(file):
         lines = parse_lines(b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows), "scalars.jsonl")
         assert lines.findings == []
         assert lines.rows == rows
-        assert {name.partition("/")[0] for row in rows for name in row} <= CATALOGUE | {"step", "session", "time"}
+        assert {name.partition("/")[0] for row in rows for name in row} <= NAMES | {"step", "session", "time"}
 
 
 @pytest.mark.parametrize("file", FILES)

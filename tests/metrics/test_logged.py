@@ -2,7 +2,7 @@
 
 import pytest
 
-from ckaudit.importers.names import CATALOGUE
+from ckaudit.contract.schema.scalars import NAMES
 from ckaudit.metrics import metrics
 from tests.metrics.samples import NAN, cells, close, run_of
 
@@ -34,4 +34,4 @@ def test_labels_gaps_and_nan_stay(name):
 
 
 def test_every_name_of_the_catalogue_is_a_metric():
-    assert CATALOGUE | {"rtp_prompt_stats", "eval_artifact_hash"} <= set(metrics())
+    assert NAMES | {"rtp_prompt_stats", "eval_artifact_hash"} <= set(metrics())

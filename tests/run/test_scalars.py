@@ -25,9 +25,13 @@ def test_a_name_with_and_without_label_keeps_both():
 
 def test_words_are_numbers_text_is_text_and_null_is_not_recorded():
     log = log_of(
-        {"step": 1, "a": "NaN", "b": "abc", "c": None}, {"step": 2, "a": "-Infinity", "b": "def"}, {"step": 3, "a": True}
+        {"step": 1, "a": "NaN", "b": "abc", "c": None},
+        {"step": 2, "a": "-Infinity", "b": "def"},
+        {"step": 3, "a": True, "opt_state_finite": True},
     )
-    assert close(cells(log.series()["a"]), {(1, "a"): NAN, (2, "a"): -np.inf, (3, "a"): 1.0})
+    assert close(cells(log.series()["a"]), {(1, "a"): NAN, (2, "a"): -np.inf})
+    assert cells(log.series()["opt_state_finite"]) == {(3, "opt_state_finite"): 1.0}
+    assert (log.texts()["a"].steps, log.texts()["a"].values) == ((3,), ("true",))
     assert (log.texts()["b"].steps, log.texts()["b"].values) == ((1, 2), ("abc", "def"))
     assert "c" not in log.series()
 

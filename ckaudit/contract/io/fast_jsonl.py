@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from ckaudit.contract.io.columns import holds_keys
-from ckaudit.contract.schema.scalars import ScalarLine, Value
+from ckaudit.contract.schema.scalars import ScalarLine, Value, word_of
 
 WORDS = frozenset({"NaN", "Infinity", "-Infinity"})
 
@@ -80,7 +80,7 @@ class Tabulator:
             self._cells += len(row)
             self._versions += "schema_version" in row
             for name, value in row.items():
-                self._names[name] = self._names.get(name, False) or (isinstance(value, str) and value not in WORDS)
+                self._names[name] = self._names.get(name, False) or _is_word(name, value)
         if len(self._names) * self._lines > self._sparse * self._cells:
             self._form = None
         elif self._form is None or self._names != before:
@@ -101,6 +101,12 @@ class Tabulator:
         return _table(body, rows, self._form) if rows and len(rows) == _count(body, b"\n") else None
 
 
+def _is_word(name: str, value: Value) -> bool:
+    if isinstance(value, bool):
+        return word_of(name, value) is not None
+    return isinstance(value, str) and value not in WORDS
+
+
 @cache
 def _fixed() -> dict[str, Any]:
     return get_type_hints(ScalarLine, include_extras=True)
@@ -112,7 +118,9 @@ def _form(numbers: tuple[str, ...], texts: tuple[str, ...]) -> _Form | None:
     words = [(f"t{index}", name) for index, name in enumerate(texts)]
     members: list[Any] = [("step", _fixed()["step"]), ("session", _fixed()["session"], _NO_SESSION)]
     for place, name in (*places, *words):
-        members.append((place, _fixed().get(name, Value), msgspec.field(name=name, default=_ABSENT)))
+        # A boolean among numbers is refused, unless it counts as one.
+        value = float | str | None if (place, name) in places and word_of(name, True) else Value
+        members.append((place, _fixed().get(name, value), msgspec.field(name=name, default=_ABSENT)))
     try:
         line = msgspec.defstruct("Line", members, gc=False)
     except ValueError:  # a name that msgspec cannot use as a field
@@ -142,7 +150,7 @@ def _table(body: bytes, rows: list[Any], form: _Form) -> LineTable | None:
     values = numbers.view(np.float64)
     values[missing] = np.nan
     sessions[sessions == _NO_SESSION] = 0
-    words_by_name = {name: [text if isinstance(text, str) else None for text in column] for name, column in texts.items()}
+    words_by_name = {name: [_word(text) for text in column] for name, column in texts.items()}
     words_by_name.pop("schema_version", None)
     return LineTable(steps, sessions, form.numbers, values, ~missing if missing.any() else None, words_by_name)
 
@@ -161,9 +169,15 @@ def _texts(rows: list[Any], place: str) -> list[Any]:
         TypeError: If it holds a number, or a word for one.
     """
     column = list(map(attrgetter(place), rows))
-    if any(text is not _ABSENT and text is not None and (not isinstance(text, str) or text in WORDS) for text in column):
+    if any(text is not _ABSENT and text is not None and (not isinstance(text, str | bool) or text in WORDS) for text in column):
         raise TypeError("a number among texts")
     return column
+
+
+def _word(text: Any) -> str | None:
+    if isinstance(text, bool):
+        return str(text).lower()
+    return text if isinstance(text, str) else None
 
 
 def _count(body: bytes, character: bytes) -> int:

@@ -1,8 +1,8 @@
 """Reading of `scalars.jsonl` in blocks of lines: one JSON object per line, mostly valid, the last one perhaps cut off.
 
 A block of lines is decoded in one pass. It is read line by line only if that fails, or if the pass would lose something in it (a
-repeated key, two objects on a line). A faulty line costs only itself. The size of a file, the length of a line, and the numbers of
-lines, values and faults are bounded.
+repeated key, two objects on a line). A faulty line costs only itself. File size, line length, and the number of lines, values and
+faults are bounded.
 """
 
 import json

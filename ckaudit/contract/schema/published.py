@@ -19,7 +19,7 @@ from ckaudit.contract.schema.metrics import Metrics
 from ckaudit.contract.schema.panels import Panels
 from ckaudit.contract.schema.raw_measurements import Measures
 from ckaudit.contract.schema.report import Report
-from ckaudit.contract.schema.scalars import ScalarLine, in_unit
+from ckaudit.contract.schema.scalars import FLAGS, ScalarLine, in_unit
 from ckaudit.contract.schema.watch import WatchEvent
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -39,6 +39,7 @@ DOCUMENTS: dict[str, type[msgspec.Struct]] = {
 
 _VALUE = {
     "description": "A value by its catalogue name; null is not recorded. "
+    f"A boolean is a number, 1 or 0, only under {', '.join(sorted(FLAGS))}; elsewhere it is a word. "
     f"In percent, 0 to 100: {in_unit('percent')}. As fractions, 0 to 1: {in_unit('fraction')}.",
     "type": ["number", "string", "boolean", "null"],
 }

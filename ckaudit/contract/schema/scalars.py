@@ -2,6 +2,7 @@
 
 A line holds `step`, `time`, `session` and any number of values by their catalogue names. A label follows a slash:
 "slice_val_loss/regular". Values are numbers, the words of `NonFinite`, or text for names and hashes; null means not recorded.
+True and false are numbers only under the names of `FLAGS`, and words elsewhere.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,36 @@ VERSION = "ck.scalars.v1"
 Value = float | str | bool | None
 
 Unit = Literal["percent", "fraction"]
+
+NAMES = frozenset(
+    """
+    tokens_seen steps_seen train_loss_raw train_loss_ema train_ppl learning_rate lr_phase tokens_per_update grad_global_norm
+    grad_clip_rate update_to_weight opt_state_finite loss_scale overflow_rate skipped_updates grad_noise_scale
+    grad_carried_over top_gradient_share clip_coefficient
+    scaling_law_residual curvature_trace_est curvature_trace_error
+    spectral_norm
+    max_attn_logit attn_entropy residual_rms activation_outlier_rate logit_entropy_probe topk_mass_probe output_kl_to_prev
+    min_normalized_entropy dead_head_fraction dead_unit_fraction residual_rms_p50 residual_rms_p99
+    moe_drop_rate moe_util_entropy moe_load_balance_loss
+    source_mix_share language_share filter_reject_rate bytes_per_token seq_len_p50_p95 pad_fraction token_kl_drift
+    near_dup_rate train_val_overlap doc_repeat_hotspots batch_repeat_distance batch_reused held_out_rows_trained_on
+    tokens_per_sec samples_per_sec step_time mfu gpu_util gpu_mem_used
+    dataloader_stall_frac comm_time_frac compute_time_frac straggler_ratio
+    data_toxicity_rate rtp_toxicity_prob rtp_prompt_stats pii_hit_rate memorization_rate
+    val_loss val_ppl loss_part train_val_gap slice_val_loss fixed_probe_loss microbench_score eval_artifact_hash
+    nan_inf_events checkpoint_ok checkpoint_time checkpoint_size restart_rate error_event_rate metrics_ingest_lag
+    heartbeat_missing
+    """.split()  # noqa: SIM905  one word a line would take five times the room
+)
+"""Names under which values are logged for rules and metrics."""
+
+FLAGS = frozenset(
+    {"batch_reused", "checkpoint_ok", "eval_in_training_mode", "opt_state_finite", "replay_identical", "train_in_eval_mode"}
+)
+"""Names whose value is 1 for yes and 0 for no, or true and false."""
+
+NUMBERS = (NAMES | FLAGS) - {"eval_artifact_hash"}
+"""Names whose values can only be numbers."""
 
 SHARE_UNITS: Mapping[str, Unit] = {
     **dict.fromkeys(
@@ -84,6 +115,24 @@ def as_written(cell: str) -> str:
     ('=cmd|x', 'loss', "it's")
     """
     return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULAS) else cell
+
+
+def is_number(name: str) -> bool:
+    """Tell whether the values of a name, with or without a label, can only be numbers.
+
+    >>> is_number("slice_val_loss/regular"), is_number("eval_artifact_hash"), is_number("my_phase")
+    (True, False, False)
+    """
+    return name.partition("/")[0] in NUMBERS
+
+
+def word_of(name: str, value: bool) -> str | None:
+    """Return the word that a boolean is read as; None for a flag, of which it is the number 1 or 0.
+
+    >>> word_of("grad_global_norm", False), word_of("opt_state_finite", True)
+    ('false', None)
+    """
+    return None if name.partition("/")[0] in FLAGS else str(value).lower()
 
 
 class ScalarLine(Struct, kw_only=True, omit_defaults=True):

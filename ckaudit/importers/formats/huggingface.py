@@ -18,19 +18,11 @@ from msgspec import UNSET
 from ckaudit.contract.io.fast_jsonl import LineTable
 from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.scalars import NAMES
 from ckaudit.errors import UnreadableError
 from ckaudit.importers.importer import Imported, Source
 from ckaudit.importers.kinds_of_loss import logs_rollouts, loss_kind_of_names
-from ckaudit.importers.names import (
-    CATALOGUE,
-    MEAN_REWARD,
-    SLICE,
-    catalogue_name,
-    mean_reward,
-    resolve_columns,
-    slices_of,
-    writable,
-)
+from ckaudit.importers.names import MEAN_REWARD, SLICE, catalogue_name, mean_reward, resolve_columns, slices_of, writable
 from ckaudit.importers.notes_on_names import notes_on_left_out
 from ckaudit.importers.tables.jsonrows import sample
 from ckaudit.importers.tables.merge import merge, merge_notes
@@ -170,7 +162,7 @@ def members_by_name(entry: Iterable[str], names: Mapping[str, str]) -> Iterator[
 
 def _of_the_catalogue(key: str) -> str:
     """Return the catalogue name of a key that a program logged beside the trainer's own; empty: the catalogue has none."""
-    if key.partition("/")[0] in CATALOGUE:
+    if key.partition("/")[0] in NAMES:
         return key
     name = catalogue_name(key) or ""
     is_known = name.startswith("microbench_score/") or name.removeprefix("loss_").removeprefix(SLICE) in ("regular", "irregular")

@@ -132,10 +132,12 @@ def number(value: Any) -> float | None:
     """Return a logged value as a number; None stays None.
 
     Raises:
-        TypeError: If it is no scalar.
+        TypeError: If it is no scalar, or a boolean.
         ValueError: If it is a string that is not a number.
     """
     scalar = plain_value(value)
+    if isinstance(scalar, bool):
+        raise TypeError("a boolean is no number")
     return None if scalar is None else float(scalar)
 
 
