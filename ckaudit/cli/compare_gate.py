@@ -7,7 +7,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.comparison_options import AXES, Align, exit_code, requested
-from ckaudit.cli.options import Map, Output, Require, Verbose, checked_choice, format_option
+from ckaudit.cli.options import Map, Output, Require, Verbose, checked_choice, file_format_option
 from ckaudit.cli.output import progress
 from ckaudit.cli.policy_options import Config, NoConfig
 from ckaudit.errors import UsageError
@@ -40,7 +40,7 @@ Against = Annotated[
 More = Annotated[
     list[str] | None, typer.Argument(metavar="[GOOD ...]", help="Further good runs, after --against.", show_default=False)
 ]
-Format = Annotated[str, format_option(FORMATS)]
+Format = Annotated[str, file_format_option(FORMATS)]
 
 
 def command(
@@ -49,7 +49,7 @@ def command(
     *,
     against: Against = None,
     align: Align = "step",
-    format: Format = "terminal",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     output: Output = "",
     require: Require = "",
     config: Config = "",
@@ -77,7 +77,7 @@ def command(
             Path(canary), good, axis=cast("Axis", align), import_options=import_options, progress=tick, criteria=criteria
         )
     comparison = gated_under(comparisons, criteria.policy, require_vital=bool(vital))
-    if format == "sarif":  # like triage: at the line where the runs part
+    if request.format == "sarif":  # like triage: at the line where the runs part
         from msgspec.structs import replace
 
         from ckaudit.audit.evidence_files import evidence_files

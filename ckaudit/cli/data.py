@@ -79,7 +79,7 @@ def command(
     map: Map = None,  # noqa: A002  what the option is called
     into: Into = "",
     step: Step = "",
-    format: Format = "terminal",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     output: Output = "",
     fail_on: FailOn = "sev1",
     allow_empty: AllowEmpty = False,

@@ -5,8 +5,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
-from ckaudit.cli.options import checked_choice
+from ckaudit.cli.options import format_for
 from ckaudit.cli.output import check_folder, fit_to_stdout, say, write_text
 from ckaudit.remote.addresses import with_addresses
 from ckaudit.reports import FORMATS, render
@@ -21,7 +22,7 @@ class OutputRequest(Struct, frozen=True, kw_only=True):
     """The request for the output of a report, checked before the work starts.
 
     Attributes:
-        format: One of `FORMATS`.
+        format: One of `formats`; empty: that of the output's suffix, as `format_for` says.
         output: File to write; empty: standard output.
         fail_on: The mildest severity that fails; None: from the report's policy, else sev1.
         allow_empty: Whether a report that judged nothing is fine.
@@ -47,7 +48,7 @@ class OutputRequest(Struct, frozen=True, kw_only=True):
     places: "Mapping[PlaceKey, Place]" = MappingProxyType({})
 
     def __post_init__(self) -> None:
-        checked_choice(self.format, self.formats, "format")
+        force_setattr(self, "format", format_for(self.format, self.output, self.formats))
         check_folder(self.output)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from ckaudit.cli import options
 from ckaudit.cli.comparison_options import AXES, WORDS_BY_GRAVITY, Align, exit_code, requested
-from ckaudit.cli.options import Map, Output, Verbose, checked_choice, format_option
+from ckaudit.cli.options import Map, Output, Verbose, checked_choice, file_format_option
 from ckaudit.cli.output import progress
 from ckaudit.diff.operands import Operand, are_checkpoints, named_twice, parse_operand
 from ckaudit.errors import UsageError
@@ -69,7 +69,7 @@ FailOn = Annotated[
         autocompletion=lambda: list(WORDS_BY_GRAVITY),
     ),
 ]
-Format = Annotated[str, format_option(FORMATS)]
+Format = Annotated[str, file_format_option(FORMATS)]
 
 
 def command(
@@ -82,7 +82,7 @@ def command(
     resume: Resume = False,
     replicas: Replicas = False,
     step: Step = "",
-    format: Format = "terminal",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     output: Output = "",
     fail_on: FailOn = "different",
     verbose: Verbose = False,

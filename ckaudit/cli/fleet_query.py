@@ -29,7 +29,7 @@ FORMATS = ("terminal", "csv", "json")
 
 Sql = Annotated[str, typer.Argument(metavar="SQL", help="One statement, in quotes.", show_default=False)]
 Data = Annotated[str, typer.Option("--data", metavar="DIR", help="The data set that `ckaudit fleet` wrote.")]
-Format = Annotated[str, options.format_option(FORMATS)]
+Format = Annotated[str, options.file_format_option(FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
@@ -40,12 +40,12 @@ def command(
     sql: Sql,
     *,
     data: Data = "ckaudit-fleet",
-    format: Format = "terminal",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     output: Output = "",
     quiet: Quiet = False,
 ) -> int:
     """Query the data set of a fleet with SQL."""
-    options.checked_choice(format, FORMATS, "format")
+    format = options.format_for(format, output, FORMATS)  # noqa: A001  what the option is called
     check_folder(output)
     from ckaudit.fleet.query import query
     from ckaudit.reports.query_answer import table, write_csv, write_json

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.cli.options import SEVERITIES, format_option, severity
+from ckaudit.cli.options import SEVERITIES, file_format_option, severity
 from ckaudit.cli.output import say
 from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ckaudit.contract.schema.raw_measurements import Measures
 
 
-Format = Annotated[str, format_option(FEW_FORMATS)]
+Format = Annotated[str, file_format_option(FEW_FORMATS)]
 Map = Annotated[
     list[str] | None,
     typer.Option(

@@ -56,7 +56,7 @@ Step = Annotated[
 From = Annotated[str, typer.Option("--from", metavar="N", help="Show steps from N on.", show_default=False)]
 To = Annotated[str, typer.Option("--to", metavar="N", help="Show steps up to N.", show_default=False)]
 Every = Annotated[str, typer.Option("--every", metavar="K", help="Show the last value of every K steps.", show_default=False)]
-Format = Annotated[str, options.format_option(FORMATS)]
+Format = Annotated[str, options.file_format_option(FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
@@ -73,7 +73,7 @@ def command(
     first: From = "",
     last: To = "",
     every: Every = "",
-    format: Format = "terminal",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     output: Output = "",
     all: All = False,  # noqa: A002  what the option is called
     which: Which = "",
@@ -83,7 +83,7 @@ def command(
     quiet: Quiet = False,
 ) -> int:
     """Show every metric of a run: last value, trend and shape; with names, each of their tensors, heads or slices."""
-    options.checked_choice(format, FORMATS, "format")
+    format = options.format_for(format, output, FORMATS)  # noqa: A001  what the option is called
     check_folder(output)
     if format in ("parquet", "arrow") and not output and sys.stdout.isatty():
         raise UsageError(f"{format} is not text for a screen", hint="name a file: -o FILE")

@@ -29,7 +29,57 @@ def format_option(names: Collection[str]) -> Any:
     )
 
 
-Format = Annotated[str, format_option(FORMATS)]
+def file_format_option(names: Collection[str]) -> Any:
+    """Return the option that chooses one of a command's formats; without it, `format_for` asks the suffix of --output."""
+    return typer.Option(
+        "--format",
+        "-f",
+        metavar="FORMAT",
+        help=f"One of {', '.join(names)}. Default: by the suffix of --output, else terminal.",
+        autocompletion=lambda: list(names),
+        show_default=False,
+    )
+
+
+_SUFFIXES = {
+    "json": "json",
+    "md": "markdown",
+    "markdown": "markdown",
+    "sarif": "sarif",
+    "xml": "junit",
+    "csv": "csv",
+    "parquet": "parquet",
+    "arrow": "arrow",
+    "feather": "arrow",
+    "html": "html",
+    "htm": "html",
+    "pdf": "pdf",
+    "svg": "svg",
+    "png": "png",
+}
+"""Format that the suffix of a file promises; any other suffix, such as .txt, promises nothing."""
+
+
+def format_for(word: str, output: str, formats: Sequence[str]) -> str:
+    """Return the format to write: the named one, else that of the output's suffix, else the first.
+
+    >>> format_for("", "x.json", FORMATS), format_for("markdown", "x.json", FORMATS), format_for("", "x.txt", FORMATS)
+    ('json', 'markdown', 'terminal')
+
+    Raises:
+        UsageError: If there is no such format, or the suffix is that of a format that the command does not write.
+    """
+    if word:
+        return checked_choice(word, formats, "format")
+    suffix = Path(output).suffix.removeprefix(".").lower()
+    promised = "sarif" if output.lower().endswith(".sarif.json") else _SUFFIXES.get(suffix, formats[0])
+    if promised not in formats:
+        drawn = "; ckaudit report draws a run as html, svg or png" if promised in ("html", "svg", "png") else ""
+        raise UsageError(f"this command writes no .{suffix}", hint=f"name a --format: {', '.join(formats)}{drawn}")
+    return promised
+
+
+Format = Annotated[str, file_format_option(FORMATS)]
 FailOn = Annotated[
     str,
     typer.Option(

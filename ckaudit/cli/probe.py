@@ -89,7 +89,7 @@ def toxicity(
     map: Map = None,  # noqa: A002  what the option is called
     into: Into = "",
     step: Step = "",
-    format: Format = "terminal",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     output: Output = "",
     fail_on: FailOn = "sev1",
     allow_empty: AllowEmpty = False,
@@ -136,7 +136,7 @@ def memorization(
     map: Map = None,  # noqa: A002  what the option is called
     into: Into = "",
     step: Step = "",
-    format: Format = "terminal",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     output: Output = "",
     fail_on: FailOn = "sev1",
     allow_empty: AllowEmpty = False,
@@ -273,7 +273,7 @@ def score(
     map: Map = None,  # noqa: A002  what the option is called
     into: Into = "",
     step: Step = "",
-    format: Format = "terminal",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     output: Output = "",
     fail_on: FailOn = "sev1",
     allow_empty: AllowEmpty = False,

@@ -55,7 +55,7 @@ def command(
     checksums: Checksums = "",
     write_checksums: WriteChecksums = "",
     into: Into = "",
-    format: Format = "terminal",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     output: Output = "",
     fail_on: FailOn = "sev1",
     allow_empty: AllowEmpty = False,

@@ -99,7 +99,7 @@ def command(
     event: Event = "",
     benchmark_drop: BenchmarkDrop = False,
     since: Since = "",
-    format: Format = "terminal",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     output: Output = "",
     fail_on: FailOn = "",
     require: Require = "",

@@ -31,7 +31,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print findings only:
 def command(
     paths: Paths,
     *,
-    format: Format = "terminal",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     strict: Strict = False,
     output: Output = "",
     fail_on: FailOn = "",

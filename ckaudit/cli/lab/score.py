@@ -7,7 +7,7 @@ import typer
 
 from ckaudit.cli.lab.record import Cache, Jobs, Only, cache_folder, count, splits, train_missing
 from ckaudit.cli.lab.wild import WILD_SPLITS, Pairs, Seed, seed_number
-from ckaudit.cli.options import Verbose, checked_choice, format_option
+from ckaudit.cli.options import Verbose, checked_choice, file_format_option, format_for
 from ckaudit.cli.output import check_folder, fit_to_stdout, progress, say, write_text
 from ckaudit.errors import UsageError
 from ckaudit.reports import FEW_FORMATS, render
@@ -47,7 +47,7 @@ Split = Annotated[
         autocompletion=lambda: list(SCORED),
     ),
 ]
-Format = Annotated[str, format_option(FEW_FORMATS)]
+Format = Annotated[str, file_format_option(FEW_FORMATS)]
 Output = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE instead of the screen.", show_default=False)
 ]
@@ -65,7 +65,7 @@ def command(
     only: Only = "",
     bare: Bare = False,
     fresh: Fresh = False,
-    format: Format = "terminal",  # noqa: A002  what the option is called
+    format: Format = "",  # noqa: A002  what the option is called
     output: Output = "",
     write: Write = False,
     jobs: Jobs = "2",
@@ -75,7 +75,7 @@ def command(
 
     Nothing is trained without --fresh: recordings that ckaudit lab record has not made are listed and not scored.
     """
-    checked_choice(format, FEW_FORMATS, "format")
+    format = format_for(format, output, FEW_FORMATS)  # noqa: A001  what the option is called
     check_folder(output)
     checked_choice(split, SCORED, "split")
     workers = count(jobs, "--jobs")
