@@ -2,14 +2,18 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
-from multiprocessing import forkserver, get_context, parent_process, resource_tracker
+from multiprocessing import forkserver, parent_process, popen_forkserver, resource_tracker
+from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing.process import BaseProcess
 from multiprocessing.queues import SimpleQueue
+from types import ModuleType
 
 from ckaudit.contract.schema.fleet import FleetRun
 from ckaudit.fleet.source import RunSource
@@ -171,7 +175,7 @@ def _pool(workers: int) -> "Iterator[tuple[ProcessPoolExecutor, SimpleQueue[Begi
     """Start single-threaded processes that end with this one, however it ends, and the queue for reports of their sources."""
     from ckaudit.run.memory import free_memory
 
-    context = get_context("forkserver")
+    context = _Context()
     context.set_forkserver_preload(["ckaudit.fleet.engines.preload"])
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, "1"))
@@ -188,6 +192,36 @@ def _pool(workers: int) -> "Iterator[tuple[ProcessPoolExecutor, SimpleQueue[Begi
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Popen(popen_forkserver.Popen):
+    """Starts a process that does not run the caller's script again.
+
+    `multiprocessing` lets each process import the main script, which a script without a guard does not survive. Nothing of it is
+    needed: processes of this engine run functions of this package on data of this package.
+    """
+
+    def _launch(self, process_obj: BaseProcess) -> None:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            super()._launch(process_obj)  # type: ignore[misc]  # the stubs leave it out
+        finally:
+            sys.modules["__main__"] = main
+
+
+class _Process(ForkServerProcess):
+    """A process that `_Popen` starts."""
+
+    @staticmethod
+    def _Popen(process_obj: BaseProcess) -> _Popen:  # noqa: N802  the name that multiprocessing calls
+        return _Popen(process_obj)
+
+
+class _Context(ForkServerContext):
+    """The fork server's context, with such processes."""
+
+    Process = _Process
 
 
 @contextmanager
