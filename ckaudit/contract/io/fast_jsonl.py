@@ -119,7 +119,7 @@ def _form(numbers: tuple[str, ...], texts: tuple[str, ...]) -> _Form | None:
     members: list[Any] = [("step", _fixed()["step"]), ("session", _fixed()["session"], _NO_SESSION)]
     for place, name in (*places, *words):
         # A boolean among numbers is refused, unless it counts as one.
-        value = float | str | None if (place, name) in places and word_of(name, True) else Value
+        value = float | str | None if place[0] == "n" and word_of(name, True) else Value
         members.append((place, _fixed().get(name, value), msgspec.field(name=name, default=_ABSENT)))
     try:
         line = msgspec.defstruct("Line", members, gc=False)
