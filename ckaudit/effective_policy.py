@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ckaudit.contract.schema.import_options import ImportOptions
+from ckaudit.errors import UsageError
 from ckaudit.policy.acceptance import AcceptanceCriteria
 from ckaudit.policy.policy_schema import Policy
 from ckaudit.policy.read import find, named, read_policy
@@ -96,6 +97,8 @@ def criteria_of(policy: PolicyNamed) -> AcceptanceCriteria:
     Raises:
         UsageError: As for `effective_policy`.
     """
+    if policy is not None and policy is not False and not isinstance(policy, str | os.PathLike):
+        raise UsageError(f"policy: {policy!r} is no path of a policy", hint="name its file; None: find it, False: none")
     if policy is False:
         return AcceptanceCriteria(today=datetime.now(UTC).date())
     held, hints = effective_policy("" if policy is None else str(named(Path(policy), "policy")))

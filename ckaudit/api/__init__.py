@@ -7,12 +7,26 @@ from tempfile import TemporaryDirectory
 
 from msgspec.structs import replace
 
-from ckaudit.api.arguments import RunPath, checked_phases, naming_addresses, path_of, path_or_run, settings, whole_step
+from ckaudit.api.arguments import (
+    RunPath,
+    checked_names,
+    checked_phases,
+    checked_text,
+    checked_texts,
+    checked_word,
+    checked_workers,
+    naming_addresses,
+    path_of,
+    path_or_run,
+    runs_in,
+    settings,
+    whole_step,
+)
 from ckaudit.api.results import Audit, Difference, FleetAudit, Metrics, reached
 from ckaudit.audit.engine import triage as triage_path
 from ckaudit.audit.engine import triage_run, with_slices
 from ckaudit.audit.measure import StepRange, measure, measure_run, select
-from ckaudit.contract.schema.diff import Axis
+from ckaudit.contract.schema.diff import AXES, Axis
 from ckaudit.contract.schema.report import Severity
 from ckaudit.diff.compare import compare, compare_canary
 from ckaudit.diff.gate import gated_under
@@ -65,7 +79,7 @@ def triage(
     import_options, held = settings(policy, columns=columns, which=which)
     step, questions = whole_step(step), checked_phases(questions)
     subject = path_or_run(run)
-    named = [like] if isinstance(like, str | os.PathLike | Run) else like
+    named = runs_in(like, "like")
     held = criteria_like(
         held, [one if isinstance(one, Run) else os.fspath(one) for one in named], runs=[subject], import_options=import_options
     )
@@ -75,11 +89,11 @@ def triage(
 
 
 @naming_addresses
-def validate(*runs: RunPath, policy: PolicyNamed = None) -> Audit:
+def validate(*runs: RunPath | Sequence[RunPath], policy: PolicyNamed = None) -> Audit:
     """Check run folders, or single files, against the contract.
 
     Args:
-        runs: The folders or files to check.
+        runs: The folders or files to check, one after the other or in a list.
         policy: As in `triage`.
 
     Raises:
@@ -90,15 +104,16 @@ def validate(*runs: RunPath, policy: PolicyNamed = None) -> Audit:
     >>> ckaudit.validate("fixtures/runs/healthy").word
     'OK'
     """
-    if not runs:
+    named = runs_in(runs)
+    if not named:
         raise UsageError("there is nothing to validate", hint="name a run: ckaudit.validate(run)")
-    return Audit(validate_paths([path_of(run) for run in runs], criteria=criteria_of(policy)))
+    return Audit(validate_paths([path_of(run) for run in named], criteria=criteria_of(policy)))
 
 
 @naming_addresses
 def diff(
     reference: RunPath | Run,
-    *others: RunPath | Run,
+    *others: RunPath | Run | Sequence[RunPath | Run],
     noise: Sequence[RunPath | Run] = (),
     align: Axis = "step",
     step: int | None = None,
@@ -109,7 +124,7 @@ def diff(
 
     Args:
         reference: The run that the others are judged against.
-        others: One run or more.
+        others: One run or more, one after the other or in a list.
         noise: Runs that differ from the reference by their seed alone.
         align: Compare at equal "step", "tokens" or "loss".
         step: Compare the runs as they were at this step; None: at their ends.
@@ -124,18 +139,20 @@ def diff(
     >>> ckaudit.diff("fixtures/runs/healthy", "fixtures/runs/lr_too_high").word
     'worse'
     """
-    if not others:
+    compared = runs_in(others)
+    if not compared:
         raise UsageError("there is nothing to compare it with", hint="name a second run: ckaudit.diff(reference, other)")
+    checked_word(align, AXES, "align")
     import_options, _ = settings(policy, columns=columns)
     step = whole_step(step)
-    subjects, replicas = ([path_or_run(run) for run in runs] for runs in ((reference, *others), noise))
+    subjects, replicas = ([path_or_run(run) for run in runs] for runs in ((reference, *compared), runs_in(noise, "noise")))
     return Difference(compare(subjects, axis=align, noise=replicas, import_options=import_options, step=step))
 
 
 @naming_addresses
 def gate(
     canary: RunPath | Run,
-    *good: RunPath | Run,
+    *good: RunPath | Run | Sequence[RunPath | Run],
     align: Axis = "step",
     columns: Mapping[str, str] | None = None,
     policy: PolicyNamed = None,
@@ -144,7 +161,7 @@ def gate(
 
     Args:
         canary: The run to judge.
-        good: One run or more; the spread between several is taken as chance.
+        good: One run or more, one after the other or in a list; the spread between several is taken as chance.
         align: As in `diff`.
         columns: As in `triage`, for all of the runs.
         policy: As in `triage`; its [gate] section says what counts, and what may be worse by how much.
@@ -157,11 +174,13 @@ def gate(
     >>> ckaudit.gate("fixtures/runs/lr_too_high", "fixtures/runs/healthy").outcome
     'failed'
     """
-    if not good:
+    references = runs_in(good)
+    if not references:
         raise UsageError("there is no good run to hold it against", hint="name one: ckaudit.gate(canary, good)")
+    checked_word(align, AXES, "align")
     import_options, held = settings(policy, columns=columns)
     comparisons = compare_canary(
-        path_or_run(canary), [path_or_run(run) for run in good], axis=align, import_options=import_options, criteria=held
+        path_or_run(canary), [path_or_run(run) for run in references], axis=align, import_options=import_options, criteria=held
     )
     return Difference(gated_under(comparisons, held.policy))
 
@@ -197,16 +216,17 @@ def metrics(
     import_options, held = settings(policy, columns=columns, which=which)
     clauses = held.policy.base if held.policy else NOTHING
     subject, stretch = path_or_run(run), StepRange(whole_step(step))
+    wanted = checked_names(names)
     if isinstance(subject, Run):
-        return Metrics(measure_run(with_slices(subject, clauses), select(names), stretch))
+        return Metrics(measure_run(with_slices(subject, clauses), select(wanted), stretch))
     return Metrics(
-        measure(subject, names=names, stretch=stretch, import_options=replace(import_options, tau_slices=clauses.tau_slices))
+        measure(subject, names=wanted, stretch=stretch, import_options=replace(import_options, tau_slices=clauses.tau_slices))
     )
 
 
 @naming_addresses
 def fleet(
-    *patterns: RunPath,
+    *patterns: RunPath | Sequence[RunPath],
     like: RunPath | Sequence[RunPath] = (),
     group_by: Sequence[str] = (),
     output: RunPath | None = None,
@@ -235,19 +255,20 @@ def fleet(
     >>> fleet.runs[0].cause, fleet.verdict
     ('learning_rate_too_high', '1 of 2 runs is ill')
     """
-    if not patterns:
+    named = runs_in(patterns)
+    if not named:
         raise UsageError("there is nothing to audit", hint='name runs: ckaudit.fleet("runs/*")')
     import_options, held = settings(policy, columns=columns)
     with TemporaryDirectory() as folder:
         request = FleetRequest(
-            patterns=[os.fspath(pattern) for pattern in patterns],
-            folder=Path(folder if output is None else output),
+            patterns=[os.fspath(pattern) for pattern in named],
+            folder=Path(folder if output is None else checked_text(output, "output")),
             import_options=import_options,
             criteria=held,
-            group_by=group_by,
-            like=[os.fspath(one) for one in ([like] if isinstance(like, str | os.PathLike) else like)],
+            group_by=checked_texts(group_by, "group_by"),
+            like=[os.fspath(one) for one in runs_in(like, "like")],
         )
-        result = audit_fleet(request, engine_at(engine, workers=jobs))
+        result = audit_fleet(request, engine_at(checked_text(engine, "engine"), workers=checked_workers(jobs)))
     return FleetAudit(result if output is not None else replace(result, dataset=""))
 
 

@@ -2,10 +2,10 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, SupportsIndex, TypeVar
+from typing import Any, NamedTuple, ParamSpec, SupportsIndex, TypeVar
 
 from ckaudit.contract.schema.import_options import ImportOptions
 from ckaudit.effective_policy import PolicyNamed, criteria_of, import_options_under
@@ -51,7 +51,7 @@ def path_of(run: RunPath) -> Path:
         UsageError: Where it is no path, or no reader exists for such addresses.
     """
     if not isinstance(run, str | os.PathLike):
-        raise UsageError(f"{run!r} is no path of a run", hint="give each run by its path, several one after the other")
+        raise UsageError(f"{run!r} is no path of a run", hint='give a run by its path, such as "runs/nano"')
     path = local_copy(run)
     try:
         is_there = path.exists()
@@ -110,6 +110,97 @@ def checked_columns(columns: object) -> Mapping[str, str]:
             f"columns: {columns!r} does not give names by names", hint='write it like columns={"loss": "train/loss"}'
         )
     return columns
+
+
+def runs_in(given: object, argument: str = "") -> list[Any]:
+    """Return runs that were given one by one, in a list, or both; None is no run.
+
+    Args:
+        given: A run, or runs and lists of them.
+        argument: Name of the argument for messages; empty for those without a name.
+
+    Raises:
+        UsageError: Where something else is among them.
+
+    >>> runs_in(("a", ["b", "c"])), runs_in("a"), runs_in(None)
+    (['a', 'b', 'c'], ['a'], [])
+    """
+    if given is None:
+        return []
+    if isinstance(given, str | os.PathLike | Run):
+        return [given]
+    if isinstance(given, Iterable) and not isinstance(given, bytes | bytearray | Mapping):
+        # a list in a list in a list is a mistake
+        return [run for one in given for run in (one if isinstance(one, list | tuple | set) else [one]) if _is_run(run, argument)]
+    _is_run(given, argument)
+    return []
+
+
+def _is_run(run: object, argument: str) -> bool:
+    if isinstance(run, str | os.PathLike | Run):
+        return True
+    place = f"{argument}: " if argument else ""
+    raise UsageError(f"{place}{run!r} is no path of a run", hint="give each run by its path, one after the other or in a list")
+
+
+def checked_word(word: object, choices: Sequence[str], argument: str) -> Any:
+    """Return one of a few words, or raise `UsageError`.
+
+    >>> checked_word("step", ("step", "loss"), "align")
+    'step'
+    """
+    if isinstance(word, str) and word in choices:
+        return word
+    raise UsageError(f"{argument}: {word!r} is not known", hint=f"choose from {', '.join(choices)}")
+
+
+def checked_workers(jobs: object) -> int | None:
+    """Return a number of processes, or raise `UsageError`.
+
+    >>> checked_workers(2), checked_workers(None)
+    (2, None)
+    """
+    if jobs is None or (isinstance(jobs, int) and not isinstance(jobs, bool) and jobs > 0):
+        return jobs
+    raise UsageError(f"jobs: {jobs!r} is no number of processes", hint="give a whole number from 1 on, or None")
+
+
+def checked_text(value: object, argument: str) -> str:
+    """Return a text or the text of a path, or raise `UsageError`.
+
+    >>> checked_text("dask://host:8786", "engine")
+    'dask://host:8786'
+    """
+    if isinstance(value, str | os.PathLike) and isinstance(text := os.fspath(value), str):
+        return text
+    raise UsageError(f"{argument}: {value!r} is no text", hint=f'write it like {argument}="..."')
+
+
+def checked_texts(values: object, argument: str) -> list[str]:
+    """Return texts, given as one or as a list, or raise `UsageError`.
+
+    >>> checked_texts("config.lr", "group_by"), checked_texts((), "group_by")
+    (['config.lr'], [])
+    """
+    if isinstance(values, Iterable) and not isinstance(values, str | bytes | Mapping):
+        return [checked_text(value, argument) for value in values]
+    return [checked_text(values, argument)]
+
+
+def checked_names(names: Iterable[object]) -> list[str]:
+    """Return the names of metrics, given one by one or in lists.
+
+    Raises:
+        UsageError: Where something else is among them.
+
+    >>> checked_names(("val_loss", ["grad_*"]))
+    ['val_loss', 'grad_*']
+    """
+    flat: list[Any] = [name for one in names for name in (one if isinstance(one, list | tuple | set) else [one])]
+    for name in flat:
+        if not isinstance(name, str):
+            raise UsageError(f"{name!r} is no name of a metric", hint='give names as texts, such as "val_loss" or "grad_*"')
+    return flat
 
 
 def path_or_run(run: RunPath | Run) -> Path | Run:

@@ -1,5 +1,6 @@
 """Reading of a run folder, one file, or a list of files: each file once, and only what was asked for."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.contract.schema.report import Finding
 from ckaudit.contract.unknown_fields import remove_unknown_words, unknown_words, with_open_words, word_finding
 from ckaudit.contract.violations import UNKNOWN_VERSION
-from ckaudit.errors import UnreadableError
+from ckaudit.errors import UnreadableError, UsageError
 from ckaudit.run.builder import RunBuilder
 from ckaudit.run.column_builder import every_path
 from ckaudit.run.line_budget import LineBudget
@@ -44,7 +45,7 @@ MAX_SAMPLES = 128
 """Checkpoints of a long run whose weight samples are read, evenly spread: distances from the start need no more."""
 
 Progress = Callable[[int, int], None]
-Source = Path | str | Sequence[Path] | RunFiles
+Source = os.PathLike[str] | str | Sequence[Path] | RunFiles
 
 
 @ignoring_float_errors
@@ -89,16 +90,26 @@ def list_source(source: Source) -> RunFiles:
     """Return the files that `source` stands for."""
     if isinstance(source, RunFiles):
         return source
-    if isinstance(source, (str, Path)):
+    if isinstance(source, str | os.PathLike):
         path = Path(source)
         return list_folder(path) if path.is_dir() else list_files([path])
-    return list_files(source)
+    return list_files([_path(path) for path in _listed(source)])
+
+
+def _listed(source: object) -> Iterable[object]:
+    return source if isinstance(source, Iterable) and not isinstance(source, bytes) else [source]
+
+
+def _path(path: object) -> Path:
+    if isinstance(path, str | os.PathLike):
+        return Path(path)
+    raise UsageError(f"{path!r} is no path of a run", hint="name a run folder, a file, or a list of files")
 
 
 def _name(source: Source) -> str:
     if isinstance(source, RunFiles):
         return str(source.root)
-    return str(source) if isinstance(source, (str, Path)) else f"{len(source)} files"
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else f"{len(source)} files"
 
 
 class RunReader:

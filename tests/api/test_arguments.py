@@ -1,10 +1,13 @@
 """Wrong arguments of the functions: an error says which one, and what it should have been."""
 
+from contextlib import suppress
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import ckaudit
-from ckaudit.errors import UnreadableError, UsageError
+from ckaudit.errors import CkauditError, UnreadableError, UsageError
 
 RUN = "fixtures/runs/lr_too_high"
 
@@ -45,7 +48,48 @@ def test_a_name_that_is_too_long_is_no_run():
         ckaudit.triage("x" * 5000)
 
 
-@pytest.mark.parametrize("good", [["fixtures/runs/healthy"], 5, None])
+@pytest.mark.parametrize("good", [[["fixtures/runs/healthy"]], 5, None, b"fixtures/runs/healthy", {"a": "b"}, [3], 1.5])
 def test_what_is_no_path_is_refused(good):
-    with pytest.raises(UsageError, match="is no path of a run"):
-        ckaudit.gate("fixtures/runs/healthy", good)
+    for call in (ckaudit.gate, ckaudit.diff):
+        with pytest.raises(UsageError, match="is no path of a run"):
+            call("fixtures/runs/healthy", good)
+
+
+def test_runs_may_be_given_in_a_list():
+    paths = ["fixtures/runs/healthy", Path("fixtures/runs/lr_too_high")]
+    assert ckaudit.gate(RUN, paths).outcome == ckaudit.gate(RUN, *paths).outcome
+    assert ckaudit.validate(paths).word == ckaudit.validate(*paths).word
+    assert ckaudit.fleet(paths, jobs=1).verdict == ckaudit.fleet(*paths, jobs=1).verdict
+    assert list(ckaudit.metrics(RUN, ["train_loss_raw"])) == list(ckaudit.metrics(RUN, "train_loss_raw"))
+
+
+WRONG = [None, 3, 1.5, True, b"x", {}, {"a": "b"}, ["x"], ("x",), {"x"}, [], "", "/no/such", object()]
+CALLS = {
+    "triage": ckaudit.triage,
+    "validate": ckaudit.validate,
+    "diff": lambda wrong: ckaudit.diff(wrong, RUN),
+    "gate": lambda wrong: ckaudit.gate(wrong, RUN),
+    "gate, good": lambda wrong: ckaudit.gate(RUN, wrong),
+    "metrics": ckaudit.metrics,
+    "metrics, names": lambda wrong: ckaudit.metrics(RUN, wrong),
+    "fleet": lambda wrong: ckaudit.fleet(wrong, jobs=1),
+    "fleet, group_by": lambda wrong: ckaudit.fleet(RUN, jobs=1, group_by=wrong),
+    "fleet, jobs": lambda wrong: ckaudit.fleet(RUN, jobs=wrong),
+    "fleet, engine": lambda wrong: ckaudit.fleet(RUN, jobs=1, engine=wrong),
+    "fleet, output": lambda wrong: ckaudit.fleet(RUN, jobs=1, output=wrong) if wrong not in (None, "", "/no/such") else None,
+    "read_run": ckaudit.read_run,
+    "assert_healthy": ckaudit.assert_healthy,
+    "fail_on": lambda wrong: ckaudit.assert_healthy("fixtures/runs/healthy", fail_on=wrong),
+    "like": lambda wrong: ckaudit.triage(RUN, like=wrong),
+    "noise": lambda wrong: ckaudit.diff(RUN, RUN, noise=wrong),
+    "align": lambda wrong: ckaudit.diff(RUN, RUN, align=wrong),
+    "policy": lambda wrong: ckaudit.triage(RUN, policy=wrong),
+    "which": lambda wrong: ckaudit.triage(RUN, which=wrong),
+}
+
+
+@pytest.mark.parametrize("place", CALLS)
+def test_whatever_is_given_an_error_is_one_of_ours(place):
+    for wrong in WRONG:
+        with suppress(CkauditError):
+            CALLS[place](wrong)

@@ -4,7 +4,7 @@ The first subject is the reference; each other subject is compared with it in a 
 later subject.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -17,6 +17,7 @@ Word = Literal["same", "within_noise", "better", "worse", "different", "incompar
 OPEN_WORDS: tuple[Word, ...] = ("incomparable", "not_recorded")
 BAD_WORDS: tuple[Word, ...] = ("worse", "different")
 Axis = Literal["step", "tokens", "loss"]
+AXES: tuple[Axis, ...] = get_args(Axis)
 Kind = Literal[
     "schema", "model", "config", "data", "tokenizer", "evaluation", "tokens", "precision", "ranks", "cadence", "environment"
 ]
