@@ -75,6 +75,16 @@ def write_log(folder: Path, lines: int, labels: int = 0) -> None:
     )
 
 
+def write_names(folder: Path, names: int) -> None:
+    """Write a run folder with a short log of `names` scalars that ckaudit does not know."""
+    folder.mkdir()
+    source = random.Random(names)
+    with (folder / "scalars.jsonl").open("w") as stream:
+        for step, row in enumerate(numbers(40), 1):
+            own = {f"layer_{name}_stat": round(source.random(), 5) for name in range(names)}
+            stream.write(json.dumps({"step": step, "train_loss_raw": row[0]} | own) + "\n")
+
+
 def write_checkpoints(folder: Path, files: int, names: list[str]) -> None:
     """Write a run folder of `files` checkpoints with the numbers of the named tensors, and a short log."""
     write_log(folder, 50)
@@ -212,6 +222,7 @@ AXES = (
         80,
         ("validate IN", "triage IN", "report IN -o OUT.html", "diff IN BESIDE"),
     ),
+    Axis("names in a line", write_names, 3_200, ("validate IN", "triage IN")),
     Axis("rows of CSV", write_csv, 20_000, ("import IN -o OUT", "triage IN"), ".csv"),
     Axis("rows of JSON lines", write_jsonl, 150_000, ("import IN -o OUT",), ".jsonl"),
     Axis("lines of keys and values", write_text, 100_000, ("import IN -o OUT",), ".log"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from ckaudit.contract.io import files
+from ckaudit.contract.io import files, jsonl
 from ckaudit.contract.io.fast_jsonl import Tabulator
 from ckaudit.run import read as read_module
 from ckaudit.run.read import read_run
@@ -94,6 +94,7 @@ def read(folder, monkeypatch, *, fast):
     with monkeypatch.context() as patch:
         patch.setattr(Tabulator, "read", spied)
         patch.setattr(files, "BLOCK_BYTES", 2_000)
+        patch.setattr(jsonl, "MIN_LINES", 1)
         return read_run(folder), sum(taken)
 
 

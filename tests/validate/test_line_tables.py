@@ -109,3 +109,19 @@ def test_sessions_and_names_without_end_do_not_fill_memory(tmp_path, monkeypatch
     (tmp_path / "scalars.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     said = [each.message for each in validate([tmp_path]).findings if each.code == "SYN008"]
     assert said == ["holds more than 3 sessions; 7 lines of later ones were not read (and 1 more)"]
+
+
+def test_blocks_of_few_lines_are_joined_and_nothing_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "BLOCK_BYTES", 3000)
+    rows = [{"step": step, **{f"a{name}": step + name / 8 for name in range(60)}} for step in range(100)]
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (tmp_path / "scalars.jsonl").write_bytes(text)
+    blocks = [*jsonl.read_lines(tmp_path / "scalars.jsonl", "s")]
+    assert [len(block.rows) for block in blocks][:1] >= [64]
+    assert [row for block in blocks for row in block.rows] == rows
+    assert [number for block in blocks for number in block.numbers] == [*range(1, 101)]
+    packed = gzip.compress(text)
+    (tmp_path / "scalars.jsonl.gz").write_bytes(packed[: len(packed) * 3 // 4])
+    torn = [*jsonl.read_lines(tmp_path / "scalars.jsonl.gz", "s")]
+    assert sum(len(block.rows) for block in torn) > 10
+    assert [finding.code for block in torn for finding in block.findings] == ["SYN005"]

@@ -36,6 +36,12 @@ FIRST_BYTES = 2**14
 MANY_BYTES = 2**17
 """Size from which a table is faster, including the time to learn the fields."""
 
+MIN_LINES = 64
+"""Lines of a block below which the next one is joined to it."""
+
+MAX_JOINED = 2**25
+"""Bytes of blocks from which no other is joined to them."""
+
 _NOT_TEXT = (b"\xff\xfe", b"\xfe\xff", *MAGIC)  # UTF-16, or compressed
 
 MAX_EXPLAINED = 20
@@ -110,7 +116,7 @@ def read_lines(
     """
     faulty, number, budget = 0, 1, budget or LogBudget()
     try:
-        blocks = _whole_lines(read_blocks(path, shown, root=root), shown)
+        blocks = _many_lines(_whole_lines(read_blocks(path, shown, root=root), shown))
         for block in blocks if tabulate is None else _first_lines_apart(blocks):
             if (excess := budget.excess()) is not None:
                 message = f"the scalar logs hold more than {excess}: of this one {plural(number - 1, 'line')} were read"
@@ -149,6 +155,25 @@ def _whole_lines(blocks: Iterator[bytes], shown: str) -> Iterator[bytes]:
             break
     if rest:
         yield rest
+
+
+def _many_lines(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """Join blocks of few lines: a name costs time in each block, so that lines of ever more names would cost ever more."""
+    held, lines, size = [], 0, 0
+    try:
+        for block in blocks:
+            held.append(block)
+            lines += block.count(b"\n")
+            size += len(block)
+            if lines >= MIN_LINES or size >= MAX_JOINED:
+                yield held[0] if len(held) == 1 else b"".join(held)
+                held, lines, size = [], 0, 0
+    except BrokenFile:  # the bytes before are valid
+        if held:
+            yield b"".join(held)
+        raise
+    if held:
+        yield b"".join(held)
 
 
 def _first_lines_apart(blocks: Iterator[bytes]) -> Iterator[bytes]:
