@@ -110,7 +110,7 @@ def _why_foreign(needs: Iterable[Sequence[str]], run: Run) -> Skip | None:
 def _finding(rule: Rule, hit: Hit, run: Run) -> Finding:
     if SEVERITIES.index(hit.severity) < SEVERITIES.index(rule.severity):
         raise ValueError(f"{rule.code} may be {rule.severity} at most, not {hit.severity}")
-    message, group = describe(hit, known_places(run))
+    message, group = describe(named_once(hit, rule), known_places(run))
     # The path from the tensor to its kernels, if the run knows more of it than its name.
     below = run.tensors.path(hit.where) if hit.where else []
     return Finding(
@@ -165,6 +165,20 @@ def _merged(hits: list[Hit]) -> Hit:
 
 def _badness(hit: Hit) -> float:
     return -math.inf if hit.badness is None or math.isnan(hit.badness) else hit.badness
+
+
+def named_once(hit: Hit, rule: Rule) -> Hit:
+    """Return a hit whose sentence does not say a metric's name beside its words, as "the spectral norm of spectral_norm".
+
+    A scalar that was logged without a label has its own name for its place, and the sentence names the metric already.
+
+    Args:
+        hit: A hit of the rule.
+        rule: The rule.
+    """
+    if hit.also or hit.where not in {metric.name for metric in rule.metrics}:
+        return hit
+    return replace(hit, message=hit.message.replace(" of {where}", ""))
 
 
 def describe(hit: Hit, places_of_run: Known) -> tuple[str, str | None]:
