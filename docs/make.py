@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from ckaudit.causes import causes
+from ckaudit.contract.schema.scalars import NAMES
 from ckaudit.diff.siblings.kinds import KINDS
 from ckaudit.explain import Page, explain
 from ckaudit.explain.docstring import MEANINGS
@@ -19,6 +20,7 @@ from ckaudit.reports.escape import backticks as code
 from ckaudit.reports.escape import prose as text
 from ckaudit.reports.explain import markdown_pages
 from ckaudit.rules import rules
+from ckaudit.run.run import FILE_FACTS
 
 FOLDER = Path(__file__).parent / "generated"
 # Facts that a covered metric shares with the metric whose entry covers it.
@@ -208,7 +210,59 @@ def _commands(group: Any, *before: str) -> Iterator[list[str]]:
             yield [*before, name]
 
 
+SCALARS = """# Scalars
+
+Written by `docs/make.py` from what metrics and rules read. A line of `scalars.jsonl` holds any of these names with a number (see
+[the contract](../../schemas/README.md)):
+
+```json
+{"step": 1, "train_loss_raw": 10.83, "grad_global_norm": 2.4, "learning_rate": 3e-6}
+```
+
+A label follows a slash, as in `slice_val_loss/regular`. Where a value is 1 for yes and 0 for no, `true` and `false` mean the
+same; under any other name they are no number. Any other name may be logged too: it is kept, shown and exported, and no rule reads
+it. Rules in the table read the scalar itself or a metric that is computed from it.
+
+| name | unit | what it is | rules |
+|---|---|---|---|
+"""
+# Names that no metric has for its own.
+OTHER_SCALARS = {
+    "grad_noise_signal": ("1", "Squared norm of the expected gradient, of which `grad_noise_scale` is made."),
+    "grad_noise_trace": ("1", "Trace of the covariance of the gradient, of which `grad_noise_scale` is made."),
+    "loss": ("nats/token", "Short for `train_loss_raw`."),
+    "loss_irregular": ("nats/token", "Held-out loss of irregular forms."),
+    "loss_regular": ("nats/token", "Held-out loss of regular forms."),
+    "time": ("s", "When the line was written, Unix time."),
+}
+
+
+def scalars() -> str:
+    """Return the whole of `scalars.md`."""
+    return SCALARS + "\n".join(_scalar(name) for name in scalar_names()) + "\n"
+
+
+def scalar_names() -> list[str]:
+    """Return every name under which a scalar is read."""
+    read = {name for metric in metrics().values() for name in metric.reads if "." not in name}
+    return sorted((read | NAMES) - set(FILE_FACTS))
+
+
+def _scalar(name: str) -> str:
+    """Return the row of a scalar: its unit, its meaning, and the rules that read it."""
+    own = metrics().get(name)
+    if own is None:
+        unit, title = OTHER_SCALARS[name]
+    else:
+        unit, title = own.unit, own.title
+    readers = [rule for rule in rules().values() if any(name in metric.reads for metric in rule.metrics)]
+    linked = ", ".join(f"[{rule.code}](rules.md#{rule.name})" for rule in readers)
+    page = f"[{code(name)}](metrics.md#{name})" if own else code(name)
+    return f"| {page} | {text(unit)} | {text(title)} | {linked} |"
+
+
 DOCUMENTS = {
+    "scalars.md": scalars,
     "options.md": options,
     "metrics.md": document,
     "rules.md": illnesses,

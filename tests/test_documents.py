@@ -12,6 +12,7 @@ import pytest
 
 from ckaudit.causes import causes
 from ckaudit.causes.shared.links import causes_of
+from ckaudit.contract.schema.scalars import NAMES
 from ckaudit.metrics import metrics
 from ckaudit.metrics.catalogue import entries
 from ckaudit.questions import questions
@@ -126,3 +127,15 @@ def test_every_decision_stands_in_the_index_under_its_title():
     listed = re.findall(r"^- \[(\d{4})\]\((\S+)\) (.+)$", index, flags=re.MULTILINE)
     titles = [(path, path.read_text(encoding="utf-8").partition("\n")[0]) for path in sorted((DOCS / "decisions").glob("0*.md"))]
     assert listed == [(path.name[:4], path.name, re.sub(r"^# \d+\. ", "", title)) for path, title in titles]
+
+
+def test_every_scalar_that_is_read_stands_with_its_unit_and_its_rules():
+    rows = dict(re.findall(r"^\| \[?`(\w+)`\S* \| (.*) \|$", written("scalars.md"), re.MULTILINE))
+    assert rows.keys() >= NAMES
+    for rule in rules().values():
+        for metric in rule.metrics:
+            for name in metric.reads:
+                assert "." in name or name.startswith("file_") or f"[{rule.code}](rules.md#{rule.name})" in rows[name]
+    assert rows["step_time"].startswith("s | ")
+    assert rows["tokens_seen"].startswith("tokens | ")
+    assert all(unit and title for unit, title, *_ in (row.split(" | ") for row in rows.values()))
