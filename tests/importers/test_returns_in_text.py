@@ -5,6 +5,7 @@ import json
 import pytest
 
 from ckaudit.errors import UnreadableError
+from ckaudit.importers import import_runs
 
 RETURNS = [-20.5 + 1.5 * place for place in range(12)]
 SCORE = "microbench_score/"
@@ -117,3 +118,11 @@ def test_the_quality_of_pictures_is_a_score(imported, line, name):
     run = imported("".join(f"{line.format(n=n, r=value)}\n" for n, value in enumerate(RETURNS, 1)), "train.log")
     assert known(run)[name] == RETURNS
     assert known(run)["step"] == list(range(1, 13))
+
+
+def test_a_rate_of_exploration_is_no_reward(tmp_path):
+    path = tmp_path / "reward_log.csv"
+    rewards = [3.0, 5.0, 4.0, 9.0, 7.0, 12.0, 15.0, 11.0]
+    path.write_text("".join(f"{place},{reward},{0.99**place}\n" for place, reward in enumerate(rewards, 1)))
+    (run,) = import_runs(path)
+    assert [row["microbench_score/episode_return"] for row in run.rows] == rewards

@@ -39,13 +39,12 @@ def roles_of(columns: Sequence[Numbers], file_name: str) -> ColumnRoles:
 
     In a file that is named after a loss, the first column that is not a counter is that loss; two columns are the training and
     the held-out loss where the name says both. In one named after rewards, the last column is the reward, though it may be an
-    integer. In a training log, a loss and an accuracy are recognized by their course.
+    integer, unless it is that of a falling exploration rate. In a training log, a loss and an accuracy are recognized by their
+    course.
     """
     names = [f"column {place}" for place in range(1, len(columns) + 1)]
     if is_of_rewards(file_name):
-        step = _step_of(columns[:-1])
-        taken = {RETURN: names[-1]} if step is None else {"step": names[step], RETURN: names[-1]}
-        return ColumnRoles(names, names[-1:], taken, f"{_UNNAMED}: by the file's name {names[-1]} is its reward")
+        return _of_rewards(columns, names)
     axes = {name for name, column in zip(names, columns, strict=True) if is_axis(column)}
     measured = [name for name in names if name not in axes]
     counters = names[: names.index(measured[0])] if measured else names  # before the first measured one
@@ -62,6 +61,24 @@ def roles_of(columns: Sequence[Numbers], file_name: str) -> ColumnRoles:
         note = f"{_UNNAMED}: {what}, so they were taken for a training loss and an accuracy, which was left out"
         return ColumnRoles(names, measured, taken | {"train_loss_raw": measured[0]}, note)
     return ColumnRoles(names, measured, taken)
+
+
+def _of_rewards(columns: Sequence[Numbers], names: list[str]) -> ColumnRoles:
+    """Return the roles of columns in a file that is named after rewards."""
+    place = len(columns) - 1
+    while place and _is_exploration_rate(columns[place]):
+        place -= 1
+    step = _step_of(columns[:place])
+    taken = {RETURN: names[place]} if step is None else {"step": names[step], RETURN: names[place]}
+    return ColumnRoles(names, [names[place]], taken, f"{_UNNAMED}: by the file's name {names[place]} is its reward")
+
+
+def _is_exploration_rate(column: Numbers, *, min_falling: float = 0.9) -> bool:
+    """Tell whether a column lies between 0 and 1 and hardly ever rises, as the share of random actions does."""
+    values = column.values[column.recorded]
+    if len(values) < 2 or not 0 <= values.min() < values.max() <= 1:
+        return False
+    return bool((np.diff(values) <= 0).mean() >= min_falling)
 
 
 def _of_loss(loss: NamedLoss, measured: Sequence[str]) -> dict[str, str]:

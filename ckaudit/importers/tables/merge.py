@@ -116,6 +116,7 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
     loss = series.get("train_loss_raw") or series.get("val_loss")
     if loss is not None and (anew := (np.flatnonzero((np.diff(steps) < 0) & (steps[1:] <= steps[:1])) + 1).tolist()):
         steps, gone_on = counted_through(steps, loss, anew)
+    seams = steps[gone_on]
     rise = np.diff(steps)
     if (rise < 0).any():
         return replace(_with_resumes(steps, series) or merge(_entries(steps, series)), begun_anew=len(gone_on))
@@ -129,7 +130,8 @@ def merge_numbers(steps: NDArray[np.int64], series: Mapping[str, Numbers]) -> Me
     shape = len(names), len(steps)
     values = np.array([column.values for column in columns], np.float64).reshape(shape)
     recorded = np.array([column.recorded for column in columns], bool).reshape(shape)
-    table = LineTable(steps, np.zeros(len(steps), np.int64), names, values, None if recorded.all() else recorded, {})
+    sessions = np.searchsorted(seams, steps, side="right")  # the time between two of them is no time of a step
+    table = LineTable(steps, sessions, names, values, None if recorded.all() else recorded, {})
     return MergedLines(table, (), replaced, 0, begun_anew=len(gone_on))
 
 
