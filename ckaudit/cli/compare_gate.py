@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.comparison_options import Align, exit_code, requested
+from ckaudit.cli.comparison_options import AXES, Align, exit_code, requested
 from ckaudit.cli.options import Map, Output, Require, Verbose, checked_choice, file_format_option
 from ckaudit.cli.output import progress
 from ckaudit.cli.policy_options import Config, NoConfig
-from ckaudit.contract.schema.diff import AXES
 from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render
 

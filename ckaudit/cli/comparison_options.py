@@ -4,14 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ckaudit.contract.schema.diff import AXES
 from ckaudit.reports import FORMATS
 
 if TYPE_CHECKING:
     from ckaudit.cli.deliver import OutputRequest
     from ckaudit.contract.schema.diff import Comparison
 
-
+AXES = ("step", "tokens", "loss")  # those of the schema, which loads too much for --help
 WORDS_BY_GRAVITY = ("within_noise", "better", "different", "worse")  # the mildest first
 
 Align = Annotated[

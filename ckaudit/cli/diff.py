@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ckaudit.cli import options
-from ckaudit.cli.comparison_options import WORDS_BY_GRAVITY, Align, exit_code, requested
+from ckaudit.cli.comparison_options import AXES, WORDS_BY_GRAVITY, Align, exit_code, requested
 from ckaudit.cli.options import Map, Output, Verbose, checked_choice, file_format_option
 from ckaudit.cli.output import progress
-from ckaudit.contract.schema.diff import AXES
 from ckaudit.diff.operands import Operand, are_checkpoints, named_twice, parse_operand
 from ckaudit.errors import UsageError
 from ckaudit.reports import FORMATS, render
