@@ -11,6 +11,8 @@ _WORDS = {
     "val": "validierung validacion validacao validazione dogrulama валидация валидации вал",
     "epoch": "epoche epoque epoca epok эпоха",
     "step": "schritt etape paso passo adım шаг",
+    "episode": "episodio эпизод",
+    "reward": "belohnung recompense recompensa ricompensa награда",
     "accuracy": "genauigkeit exactitude exactitud acuracia accuratezza dogruluk точность",
     "learning_rate": "lernrate taux_apprentissage tasa_aprendizaje taxa_aprendizado tasso_apprendimento",
     "train_loss": "trainingsverlust",
@@ -39,6 +41,7 @@ _IN_LINES = {"batch": "批次 バッチ 배치", "": "当前 目前 現在"}
 """Words that only lines of text have, of which some add nothing."""
 _LINK = r"[\W_]{1,4}(?:d|de|di)?[\W_]{0,4}"  # as in taux d'apprentissage
 _LINKS = re.compile(_LINK)
+_CAMEL = re.compile(r"(?<=[a-zà-ÿ])(?=[A-Z])")
 _ACCENTS = re.compile(r"[\u0300-\u036f\u3099\u309a]+")
 
 
@@ -58,10 +61,10 @@ def in_english(name: str) -> str:
 
     >>> in_english("Validierungsverlust"), in_english("Taux d'apprentissage"), in_english("训练损失")
     ('val_loss', 'learning_rate', 'train_loss')
-    >>> in_english("エポック"), in_english("trainLoss"), in_english("expert_loss")
-    ('epoch', 'trainLoss', 'expert_loss')
+    >>> in_english("エポック"), in_english("RecompensaTotal"), in_english("trainLoss"), in_english("expert_loss")
+    ('epoch', 'reward_total', 'trainLoss', 'expert_loss')
     """
-    plain = _plain(name)
+    plain = _plain(_CAMEL.sub("_", name))
     english = _FOREIGN.sub(_translated, plain)
     return name if english == plain else re.sub(r"[\s_]+", "_", english.strip())
 
