@@ -202,7 +202,8 @@ def _rise_of_parts(
         return None
     alone = len(values) < 5 or len(values) >= 3 * PARTS  # parts of three or more points are no single points
     levels = levels / scale
-    best = max(_splits(levels, min_share_alone if len(values) < 5 else min_share, alone, prior), default=None)
+    least = min_deviations - ALLOWED_BY_LAW
+    best = _clearest_split(levels, min_share_alone if len(values) < 5 else min_share, alone, prior, least)
     if best is None or not _stands_out(levels, best.deviations, min_deviations, is_a_loss):
         return None
     noise_is_known = len(values) >= ENOUGH_FOR_NOISE
@@ -295,14 +296,15 @@ def _first_above(values: Floats, starts: Steps, part: int, limit: float) -> int:
     return min(int(starts[part]) + (int(below[-1]) if len(below) else 0) + 1, len(values) - 1)
 
 
-def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list[_Split]:
-    """Return the rows at which a curve may have turned upwards for good.
+def _clearest_split(levels: Floats, min_share: float, alone: bool, prior: float, min_deviations: float) -> _Split | None:
+    """Return the most significant row at which a curve may have turned upwards for good; None if there is none.
 
     Args:
         levels: From -1 to 1, shape (P,).
         min_share: See sustained_rise.
         alone: Whether the last level alone may follow the turn.
         prior: See sustained_rise.
+        min_deviations: Smallest significance that is of any use to the caller.
     """
     count, positive = len(levels), bool(levels.min() > 0)
     compared = np.log(levels + NEGLIGIBLE_SHARE * median(levels)) if positive else levels
@@ -318,9 +320,13 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
     variances = np.minimum((prior_squares + left) / (PRIOR_POINTS + freedom), bent)
     deviation_by_end = np.sqrt(np.maximum(0.0, before.squares[-1] - left) / variances)
     deviations, climbs = deviation_by_end.max(axis=0), deviation_by_end.argmax(axis=0) == CLIMB
-    splits, middles = [], _middles_of_ends(levels)
     rows = np.arange(1, count if alone else count - 1)
-    for row in rows[np.argsort(-deviations[rows])][:8].tolist():
+    rows = rows[np.argsort(-deviations[rows])][:8]
+    rows = rows[~(deviations[rows] < min_deviations)]
+    best, middles = None, _middles_of_ends(levels) if len(rows) else deviations
+    for row in rows.tolist():
+        if best and deviations[row] < best.deviations:
+            break
         low = float(lows[row])
         end = end_of_climb(levels[row:], low) if climbs[row] else end_level(levels[row:])
         middle = min(float(middles[row]), median(levels[max(row, count - 3) :]))
@@ -329,8 +335,9 @@ def _splits(levels: Floats, min_share: float, alone: bool, prior: float) -> list
         enough = max(enough, OVER_EARLIER_RISES * _taken_back(levels[:row], int(before.width[row])))
         usual = OVER_EARLIER_RISES * _taken_back(levels[:row], count - row)
         if min(end - low, 2 * (middle - low)) > enough and rise > max(0.0, usual):
-            splits.append(_Split(float(deviations[row]), row, int(before.width[row]), low, end))
-    return splits
+            split = _Split(float(deviations[row]), row, int(before.width[row]), low, end)
+            best = max(best, split) if best else split
+    return best
 
 
 def _middles_of_ends(levels: Floats) -> Floats:
