@@ -125,7 +125,8 @@ def test_nothing_serious_keeps_a_reader_from_a_page(site, browser, width, scheme
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     for name in names:
         page.goto((site / f"{name}.html").as_uri())
-        found = [v for v in axe.run(page).response["violations"] if v["impact"] in ("serious", "critical")]
+        told = axe.run(page, options={"resultTypes": ["violations"]}).response["violations"]  # of what is right only one example
+        found = [v for v in told if v["impact"] in ("serious", "critical")]
         assert not [(name, v["id"], v["nodes"][0]["target"]) for v in found]
     page.close()
 
