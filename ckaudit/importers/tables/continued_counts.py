@@ -21,42 +21,41 @@ MAX_LAST_POINTS, PARTS = 3, 5
 class LossLevels:
     """The level of a loss at the places where something begins anew, such as the count of steps.
 
-    A training that goes on begins where it ended; another one begins about as high as the highest before it did.
+    A training that goes on begins where it ended, far below its own first loss; another one begins about as high as one before.
     """
 
     def __init__(self, loss: Numbers) -> None:
         """Begin with a training at the first row."""
         self._rows = np.flatnonzero(loss.recorded & np.isfinite(loss.values))
         self._values = loss.values[self._rows]
-        self._first, self._untrained = 0, -np.inf
+        self._first, self._own, self._highest = 0, -np.inf, -np.inf
         self.start(0)
 
     def start(self, row: int) -> None:
         """Note that another training begins at a row."""
         self._first = int(np.searchsorted(self._rows, row))
         if self._first < len(self._rows):
-            self._untrained = max(self._untrained, float(self._values[self._first]))
+            self._own = float(self._values[self._first])
+            self._highest = max(self._highest, self._own)
 
-    def lost_share(self, row: int) -> float | None:
-        """Return the share of what had been learnt that is gone at a row, 0 to 1; None if it cannot be told."""
+    def goes_on(self, row: int) -> bool:
+        """Tell whether the training plainly goes on at a row."""
+        lost = self._lost_share(row, self._own)
+        return lost is not None and lost < MAX_LOST
+
+    def begins_anew(self, row: int) -> bool:
+        """Tell whether another training plainly begins at a row."""
+        lost = self._lost_share(row, self._highest)
+        return lost is not None and lost > MIN_LOST
+
+    def _lost_share(self, row: int, begun: float) -> float | None:
+        """Return the share of a fall from `begun` that is lost again at a row; None if the loss has hardly fallen."""
         place = int(np.searchsorted(self._rows, row))
         if not self._first < place < len(self._rows):
             return None
         last = max(1, min(MAX_LAST_POINTS, (place - self._first) // PARTS))
         ended = float(np.median(self._values[place - last : place]))
-        if not 0 < ended <= FALLEN * self._untrained:
-            return None
-        return (float(self._values[place]) - ended) / (self._untrained - ended)
-
-    def goes_on(self, row: int) -> bool:
-        """Tell whether the training plainly goes on at a row."""
-        lost = self.lost_share(row)
-        return lost is not None and lost < MAX_LOST
-
-    def begins_anew(self, row: int) -> bool:
-        """Tell whether another training plainly begins at a row."""
-        lost = self.lost_share(row)
-        return lost is not None and lost > MIN_LOST
+        return None if not 0 < ended <= FALLEN * begun else (float(self._values[place]) - ended) / (begun - ended)
 
 
 def counted_through(steps: NDArray[np.int64], loss: Numbers, anew: Iterable[int]) -> tuple[NDArray[np.int64], list[int]]:
