@@ -11,6 +11,7 @@ from ckaudit.metrics.activations import activation_max_abs, activation_mean_abs
 from ckaudit.metrics.gradients import block_gradient_norm
 from ckaudit.rules.activations.activation_drift import activation_drift
 from ckaudit.rules.activations.saturated_units import saturated_units
+from ckaudit.rules.data.input_scale_off import input_scale_off
 from ckaudit.rules.gradients.dead_parameter import dead_parameter
 from ckaudit.rules.gradients.starved_branch import starved_branch
 from ckaudit.rules.gradients.vanishing_gradient import vanishing_gradient
@@ -55,14 +56,16 @@ def saturating_activation(
     """An activation function works where it is flat, so that little gradient comes through.
 
     A sigmoid's slope is a quarter at most: the gradient shrinks by more than a factor of `slope` at each layer of a stack of
-    them. Where updates had taken the weights far from where they began, the flat ends are a consequence. Log odds are first
-    guesses, to be fitted on runs of known truth.
+    them. Where updates had taken the weights far from where they began, or the inputs are of another scale, the flat ends are a
+    consequence. Log odds are first guesses, to be fitted on runs of known truth.
     """
     ends, starved = findings.first(saturated_units), findings.first(vanishing_gradient)
     if ends is not None:
         yield supports(decisive, ends.message, ends)
         if lost := findings.before((ends.first_step or 0) + 1).first(initialization_lost):
             yield contradicts(strong + medium, f"something drove it there: {lost.message}", lost)
+        if scale := findings.first(input_scale_off):
+            yield contradicts(decisive, f"its inputs drive it there: {scale.message}", scale)
     if largest is None or usual is None:
         if ends is None:
             yield contradicts(medium, "the outputs of activation functions were not recorded", starved)

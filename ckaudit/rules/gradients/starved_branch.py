@@ -1,5 +1,6 @@
 """GRAD009: attention, MLP or one matrix of a block gets hardly any gradient beside its like."""
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -21,6 +22,9 @@ MIN_LIKE_BLOCKS = 3
 SMALL_GAIN = 0.1
 """Gains of residual branches begin at 1e-6 to 0.1 (Touvron et al. 2021, table 1), those of normalizations at 1."""
 
+VALUE_OR_OUTPUT = re.compile(r"(?<![a-z0-9])(?:v|wv|values?|o|wo|out|output|c_proj|dense|proj)(?![a-z0-9])")
+"""Names of the matrices of attention that do not wait for another, unless they also say query or key."""
+
 NO_MATRIX = ("bias", ".b")
 """Endings of the names of biases, whose gradients differ a thousandfold with what follows them."""
 
@@ -37,7 +41,7 @@ def starved_branch(
     - The norm over all attention parameters of a block and the norm over its MLP differ by more than `max_ratio`: the smaller
       branch is starved (playbook D4.2; healthy blocks of the lab stay between 0.05 and 7).
     - A matrix is starved where its share of its block's gradient is more than `max_ratio` times below the median share of the
-      same matrix in all blocks of one build. Queries and keys are left out: they wait for each other.
+      same matrix in all blocks of one build. Queries and keys, which wait for each other, are left out.
     - Matrices are compared where at least three blocks have that build (in healthy families those of an MLP stay within 36, those
       of attention within 2).
     ## Why it matters
@@ -106,14 +110,7 @@ def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, block
     """Return a matrix's median share of its block's gradient in blocks of one build, over its own share: shape (T, N)."""
     alike = alike_blocks(blocks, table, norm, rms)
     whole = norm.grouped([table.block(name) for name in norm.labels], root_sum_square)
-    matrices = norm.only(
-        lambda name: (
-            table.block(name) in blocks
-            and table.kind(name) in BRANCHES
-            and not name.endswith(NO_MATRIX)
-            and other_attention_projections(name) is None
-        )
-    )
+    matrices = norm.only(lambda name: table.block(name) in blocks and _is_comparable(name, table.kind(name)))
     homes, roles = [str(table.block(name)) for name in matrices.labels], table.roles(matrices.labels)
     ratio = np.full(matrices.values.shape, np.nan)
     with np.errstate(all="ignore"):
@@ -128,6 +125,14 @@ def _beside_its_like(norm: Series, rms: Series | None, table: TensorTable, block
             if len(columns) >= MIN_LIKE_BLOCKS:
                 ratio[:, members] = np.median(share[:, columns], axis=1, keepdims=True) / share[:, members]
     return replace(matrices, values=ratio)
+
+
+def _is_comparable(name: str, kind: str) -> bool:
+    """Tell whether a tensor is a matrix of an MLP, or a value or output projection."""
+    if name.endswith(NO_MATRIX):
+        return False
+    is_projection = VALUE_OR_OUTPUT.search(name.lower()) is not None and other_attention_projections(name) is None
+    return kind == "mlp" or (kind == "attention" and is_projection)
 
 
 def _block(label: str) -> str:
