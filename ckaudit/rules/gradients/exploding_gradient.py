@@ -240,7 +240,7 @@ def _is_harmless(
     is_as_before = bool((norm.values[span.rows, 0] < began).all())
     if stays_solved(loss, span.first, span.last):
         return True
-    if for_long and _falls_all_the_way(loss, span.first, span.last, felt, min_parts=2 if is_small else 10):
+    if for_long and _falls_all_the_way(loss, span.first, span.last, felt, min_parts=2 if is_small else 3):
         return True
     if is_as_before and not for_long and loss is not None:
         later = loss.steps[loss.finite[:, 0] & (loss.steps > span.last)][:MIN_HISTORY]
