@@ -1,7 +1,7 @@
 """Reading of a run folder, one file, or a list of files: each file once, and only what was asked for."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from ckaudit.contract.schema.checkpoint import VERSION
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.schema.numbers import ignoring_float_errors
 from ckaudit.contract.schema.report import Finding
+from ckaudit.contract.schema.scalars import is_number
 from ckaudit.contract.unknown_fields import remove_unknown_words, unknown_words, with_open_words, word_finding
 from ckaudit.contract.violations import UNKNOWN_VERSION
 from ckaudit.errors import UnreadableError, UsageError
@@ -32,7 +33,7 @@ from ckaudit.run.run import Run
 from ckaudit.run.run_facts import infer_own_targets, infer_policy, infer_sessions, infer_token_loss
 from ckaudit.run.scalars import SessionLogs
 from ckaudit.run.series import Series
-from ckaudit.run.words_for_numbers import word_notes
+from ckaudit.wording import plural
 
 ANY_JSON = msgspec.json.Decoder()
 ANY_KEY = "[...]"
@@ -188,7 +189,7 @@ class RunReader:
                 *self._notes_on_salvage(),
                 *self.builder.notes,
                 *log.notes,
-                *word_notes(log.words),
+                *_notes_on_words(log.words),
             ),
             files=sum(file.rank is None for file in self.folder.checkpoints)
             + len(self.folder.scalars)
@@ -327,6 +328,20 @@ class RunReader:
         rest = salvage(document, reader.type, pointers, outwards=outwards)
         self._salvaged_files += rest is not None
         return rest
+
+
+def _notes_on_words(words: Mapping[str, Mapping[int, str]]) -> list[str]:
+    """Return a note for each name whose values can only be numbers, and that holds words or booleans; they are left out.
+
+    >>> _notes_on_words({"grad_global_norm": {4: "false", 5: "false"}, "phase": {1: "warmup"}})
+    ["grad_global_norm holds no number but a word at 2 steps, first 'false' at step 4; they count as not recorded"]
+    """
+    return [
+        f"{name} holds no number but a word at {plural(len(by_step), 'step')}, first {by_step[min(by_step)][:40]!r} at step "
+        f"{min(by_step)}; they count as not recorded"
+        for name, by_step in words.items()
+        if is_number(name) and by_step
+    ]
 
 
 def _reporter(progress: Progress | None, total: int) -> Callable[[int], None]:
