@@ -154,10 +154,15 @@ class LargestShare(NamedTuple):
         return self.share > MAJORITY
 
 
+FEW_TENSORS = 2
+"""Of a matrix and its bias, the matrix has the larger gradient in any run: where only a head is trained there is no third."""
+
+
 def largest_share(share: Series | None, *, after: int) -> LargestShare | None:
     """Return the tensor with the largest median share at checkpoints later than step `after`.
 
-    In a run without such a checkpoint, those of its second half count. None where nothing finite is recorded there.
+    In a run without such a checkpoint, those of its second half count. None where nothing finite is recorded there, and where
+    there are no more than `FEW_TENSORS`.
     """
     if share is None or not len(share.steps):
         return None
@@ -166,7 +171,7 @@ def largest_share(share: Series | None, *, after: int) -> LargestShare | None:
         late = 2 * share.steps > share.steps[-1]
     known = np.where(share.finite, share.values, np.nan)[late]  # (C, P)
     seen = np.flatnonzero(np.isfinite(known).any(axis=0))
-    if not len(seen):
+    if len(seen) <= FEW_TENSORS:
         return None
     usual = np.nanmedian(known[:, seen], axis=0)  # (P,)
     return LargestShare(share.labels[int(seen[np.argmax(usual)])], float(usual.max()))
