@@ -53,7 +53,7 @@ _ROLLOUTS = re.compile(
     r"|(^|_)eprewmean$|(^|_)rollout_returns?(_|$)|(^|_)(mean|avg|average)_returns?(_|$)"
     r"|^(test|eval|best)_rewards?$|(^|_)rewards?_(zero_)?std(_|$)|(^|_)completions?_(mean_|min_|max_)?length(_|$)"
 )
-_OF_A_POLICY = re.compile(r"ep|(?:.+_)?(?:eps|epsilon|exploration(?:_rate)?)")
+_OF_A_POLICY = re.compile(r"^ep$|(?:^|_)(?:eps|epsilon|exploration(?:_rate)?)$")
 _EPISODE = re.compile(r"(?:i_|n_|num_)?episodes?(?:_(?:num(?:ber)?|no|id|idx|index|count))?")
 _PARTS = frozenset(
     """
@@ -152,7 +152,7 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
     plain = [NO_LETTERS.sub("_", CAMEL.sub("_", header).lower()).strip("_") for header in headers]
     if any(map(EPISODE_RETURN.search, plain)):
         return True
-    of_a_policy = any(pattern.fullmatch(name) for pattern in (_EPISODE, _OF_A_POLICY, _POLICY) for name in plain)
+    of_a_policy = any(map(_is_of_a_policy, plain))
     by_episodes = of_a_policy and any(REWARDS.search(name) for name in plain)
     both = any(pair <= {*plain} for pair in ({"reward", "return"}, {"rm", "ret"}))  # OpenRLHF's, in full and abbreviated
     return by_episodes or both or any(_ROLLOUTS.search(name) for name in plain)
@@ -161,7 +161,11 @@ def logs_rollouts(headers: Iterable[str]) -> bool:
 def may_tell_of_rollouts(name: str) -> bool:
     """Tell whether a name is that of a reward, of a counter of episodes, of an exploration rate or of a policy's loss."""
     form = _form(name)
-    return any(pattern.fullmatch(form) for pattern in (_EPISODE, _OF_A_POLICY, _POLICY)) or REWARDS.search(form) is not None
+    return _is_of_a_policy(form) or REWARDS.search(form) is not None
+
+
+def _is_of_a_policy(form: str) -> bool:
+    return bool(_EPISODE.fullmatch(form) or _POLICY.fullmatch(form) or _OF_A_POLICY.search(form))
 
 
 def episode_counter(names: Sequence[str]) -> int | None:
