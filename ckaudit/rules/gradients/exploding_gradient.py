@@ -160,7 +160,8 @@ def _explosions(
     exploded = False
     for span in spans(norm, np.nan_to_num(ratio) > max_ratio, min_points=min_points):
         peak = float(np.nanmax(ratio[span.rows]))
-        if _is_scatter(span, norm, peak) or _is_harmless(span, norm, loss, felt_loss_share, is_small=peak < max_ratio**1.5):
+        min_parts = 2 if peak < max_ratio**1.5 else 3 if peak < shock_ratio else 10
+        if _is_scatter(span, norm, peak) or _is_harmless(span, norm, loss, felt_loss_share, min_parts=min_parts):
             continue
         exploded = True
         yield Hit.over(
@@ -228,19 +229,19 @@ def _is_scatter(span: Span, norm: Series, peak: float) -> bool:
 
 
 def _is_harmless(
-    span: Span, norm: Series, loss: Series | None, felt: float, *, for_long: bool = True, is_small: bool = False
+    span: Span, norm: Series, loss: Series | None, felt: float, *, for_long: bool = True, min_parts: int = 10
 ) -> bool:
     """Tell whether a large norm is harmless.
 
     It is where the norm is no larger than at the start and the loss as good as its best, where the loss falls all the way, or
-    where the task is solved and stays so. A norm that `is_small` exceeds its past by little more than an order of magnitude:
-    there the loss may be cut into fewer parts.
+    where the task is solved and stays so. The loss that falls is cut into ten parts, or into `min_parts` where it has few points:
+    the larger the norm, the more of them are needed.
     """
     began = median(norm.finite_points()[1][:MIN_HISTORY])
     is_as_before = bool((norm.values[span.rows, 0] < began).all())
     if stays_solved(loss, span.first, span.last):
         return True
-    if for_long and _falls_all_the_way(loss, span.first, span.last, felt, min_parts=2 if is_small else 3):
+    if for_long and _falls_all_the_way(loss, span.first, span.last, felt, min_parts=min_parts):
         return True
     if is_as_before and not for_long and loss is not None:
         later = loss.steps[loss.finite[:, 0] & (loss.steps > span.last)][:MIN_HISTORY]
