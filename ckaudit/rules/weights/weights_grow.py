@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import UNSET
 
 from ckaudit.contract.schema.manifest import Manifest
+from ckaudit.contract.schema.tensor_names import is_bias
 from ckaudit.metrics.loss_function import explained_share
 from ckaudit.metrics.reductions import row_medians
 from ckaudit.metrics.weights import weight_std
@@ -13,13 +14,17 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, single
 from ckaudit.run.spans import spans
-from ckaudit.run.tensors import TensorTable, table_of
+from ckaudit.run.tensors import BRANCHES, TensorTable, table_of
 
 MIN_EXPLAINED_SHARE = 0.5
 """A model that saves this share of a constant guess's loss has useful weights, however large they have grown."""
 
 ABSURD_STD = 1000.0
 """Standard deviation that no tensor has, initial or trained: one checkpoint of it is enough."""
+
+
+MIN_LIKE_BLOCKS, MAX_SMALLER = 3, 3.0
+"""Blocks whose median is that of healthy ones; a matrix that began so many times smaller than its like is meant to grow."""
 
 
 @rule("WGT002", severity="sev2", needs=[weight_std], wants=[FACTS, explained_share], unit="1")
@@ -46,7 +51,8 @@ def weights_grow(
     - A single matrix: its gain is over `max_single_gain`, and it grew `max_single_growth` times, its largest step left out.
     - Where no shapes are known: the median tensor's standard deviation is above `max_std`, ten times that of the widest usual
       initialization, and `max_single_growth` times what it began with.
-    - A median standard deviation above a thousand is reported always, where no shapes are known.
+    - A median standard deviation above a thousand is reported always, where no shapes are known. So is a matrix that has grown
+      `max_growth` times as much as the same matrix does in the median block, of three at least (healthy families: 1.6).
     ## Why it matters
     Outputs and attention logits grow with the weights, until softmax saturates and updates no longer matter (D4.5, DR-2).
     ## False alarms
@@ -64,6 +70,7 @@ def weights_grow(
     gains = _gains(std, facts)
     if not gains.labels:
         hits: list[Hit | Skip] = list(_of_unknown_shapes(std, max_std, max_single_growth, min_points))
+        hits += _beside_its_like(std, table_of(facts), max_growth, min_points)
         yield from hits or [Skip("not_recorded", "needs the shapes of the matrices")]
         return
     first = _first(gains.values)
@@ -119,6 +126,31 @@ def _of_unknown_shapes(std: Series, max_std: float, max_growth: float, min_point
             "the standard deviation of the median tensor has come to {value:.3g}; no usual initialization is above 1",
             badness=middle.values,
             limit=max_std,
+        )
+
+
+def _beside_its_like(std: Series, table: TensorTable, max_growth: float, min_points: int) -> Iterator[Hit]:
+    """Yield matrices whose elements have grown many times as much as those of the same matrix in other blocks."""
+    first, roles = _first(std.values), table.roles(std.labels)
+    more = np.full(std.values.shape, np.nan)
+    with np.errstate(all="ignore"):
+        grown = std.values / first
+    columns_of: dict[str, list[int]] = {}
+    for column, (name, role) in enumerate(zip(std.labels, roles, strict=True)):
+        if table.kind(name) in BRANCHES and not is_bias(name) and first[column] > 0:
+            columns_of.setdefault(role, []).append(column)
+    for columns in columns_of.values():
+        if len(columns) >= MIN_LIKE_BLOCKS:
+            alike = [column for column in columns if first[column] >= median(first[columns]) / MAX_SMALLER]
+            with np.errstate(all="ignore"):
+                more[:, alike] = grown[:, alike] / row_medians(grown[:, columns])[:, None]
+    for span in spans(std, np.nan_to_num(more) > max_growth, min_points=min_points):
+        yield Hit.over(
+            span,
+            "sev2",
+            "the elements of {where} have grown {value:.3g} times as much as those of the same matrix in other blocks",
+            badness=more,
+            limit=max_growth,
         )
 
 
