@@ -174,7 +174,7 @@ def episode_counter(names: Sequence[str]) -> int | None:
     >>> episode_counter(["Episode", "reward"]), episode_counter(["i_episode"]), episode_counter(["episode_reward", "ep"])
     (0, 0, None)
     """
-    return next((place for place, name in enumerate(names) if _EPISODE.fullmatch(_form(name))), None)
+    return next((place for place, name in enumerate(names) if _EPISODE.fullmatch(_form(in_english(name)))), None)
 
 
 def losses_named_after_policy(names: Sequence[str]) -> list[int]:

@@ -41,6 +41,7 @@ _IN_LINES = {"batch": "批次 バッチ 배치", "": "当前 目前 現在"}
 """Words that only lines of text have, of which some add nothing."""
 _LINK = r"[\W_]{1,4}(?:d|de|di)?[\W_]{0,4}"  # as in taux d'apprentissage
 _LINKS = re.compile(_LINK)
+_WHICH = {"total": "total", "media": "mean", "promedio": "mean", "moyenne": "mean"}
 _CAMEL = re.compile(r"(?<=[a-zà-ÿ])(?=[A-Z])")
 _ACCENTS = re.compile(r"[\u0300-\u036f\u3099\u309a]+")
 
@@ -62,11 +63,15 @@ def in_english(name: str) -> str:
     >>> in_english("Validierungsverlust"), in_english("Taux d'apprentissage"), in_english("训练损失")
     ('val_loss', 'learning_rate', 'train_loss')
     >>> in_english("エポック"), in_english("RecompensaTotal"), in_english("trainLoss"), in_english("expert_loss")
-    ('epoch', 'reward_total', 'trainLoss', 'expert_loss')
+    ('epoch', 'total_reward', 'trainLoss', 'expert_loss')
     """
     plain = _plain(_CAMEL.sub("_", name))
     english = _FOREIGN.sub(_translated, plain)
-    return name if english == plain else re.sub(r"[\s_]+", "_", english.strip())
+    if english == plain:
+        return name
+    translated = re.sub(r"[\s_]+", "_", english.strip())
+    kind, _, which = translated.partition("_")
+    return f"{_WHICH[which]}_{kind}" if which in _WHICH else translated  # these languages put total behind reward
 
 
 _IN_TEXT = {word: english for english, words in (*_WITHOUT_GAPS.items(), *_IN_LINES.items()) for word in words.split()}

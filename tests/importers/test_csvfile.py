@@ -430,3 +430,10 @@ def test_a_resume_repeats_steps_and_is_not_counted_through(tmp_path):
     (run,) = import_runs(path)
     assert max(row["step"] for row in run.rows) == 30
     assert any("taken as a resume" in note for note in run.notes)
+
+
+def test_a_total_that_stands_behind_its_noun_is_known(tmp_path):
+    path = tmp_path / "historial.csv"
+    path.write_text("Episodio,RecompensaTotal,Pasos\n" + "".join(f"{place},{place / 2},9\n" for place in range(1, 21)))
+    (run,) = import_runs(path)
+    assert [row["microbench_score/total_reward"] for row in run.rows] == [place / 2 for place in range(1, 21)]
