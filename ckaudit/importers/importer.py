@@ -14,7 +14,7 @@ from ckaudit.contract.io.folder import shown_name
 from ckaudit.contract.schema.manifest import Manifest
 from ckaudit.contract.violations import TOO_LARGE
 from ckaudit.errors import UnreadableError
-from ckaudit.importers.old_encodings import in_utf8
+from ckaudit.importers.gb18030 import in_utf8
 from ckaudit.importers.tables.table_header import HEAD_BYTES, text_of
 
 MAX_SEEN = 200_000

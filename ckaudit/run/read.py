@@ -306,9 +306,9 @@ class RunReader:
         """Explain why a document does not decode, of equal errors only the first few, and return what of it does."""
         known = self._alike.setdefault(alike, [])
         if alike and len(known) >= EXPLAINED:
-            document = decode(data, ANY_JSON).document
-            rest = self._salvaged(document, reader, known[0], outwards=ANY_KEY not in alike or len(known) >= MAX_EXPLAINED)
-            if rest is not None or ANY_KEY not in alike or len(known) >= MAX_EXPLAINED:
+            is_enough = ANY_KEY not in alike or len(known) >= MAX_EXPLAINED
+            rest = self._salvaged(decode(data, ANY_JSON).document, reader, known[0], outwards=is_enough)
+            if rest is not None or is_enough:
                 self.findings.append(replace(known[0][0], file=shown))
                 return rest
         explained_file = explain(data, shown, version)

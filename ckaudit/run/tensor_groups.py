@@ -16,6 +16,9 @@ TENSORS = ("weights", "gradients", "weight_deltas")
 _BLOCK = re.compile(r"[^\d]*\d+")  # a block's name has one number, at its end
 _NORM = re.compile(r"_(layer_?)?(norm|ln)")
 
+MIN_LIKE_BLOCKS = 3
+"""Minimum number of blocks of one build: their median is that of healthy blocks where a single one is ill."""
+
 SCALE = 2.0
 """Tensors of one name with element sizes within this factor have the same number of inputs: a width changes by a factor of two or
 more."""

@@ -68,7 +68,7 @@ def read(source: Source, columns: Mapping[str, str]) -> list[Imported]:
     numbered, counts = _counted(source.data)
     rows = step_lines(numbered)
     steps, note = _steps(np.asarray(counts))
-    if note == _NUMBERED:
+    if note == _NUMBERED and len(rows.steps):
         steps = _numbered_by_start(source.data, rows)
     rows = StepLines(steps[rows.steps - 1], rows.origin, rows.columns)
     unwanted = [] if columns else [key for key in rows.columns if name_of(key) is None]
@@ -117,19 +117,16 @@ def _numbered_by_start(data: bytes, rows: StepLines) -> Ints:
     A program prints its first lines again when it is started again. Some print such lines in each epoch, so the loss must be
     back at where it began as well.
     """
-    number_of_line = rows.steps
-    first = np.concatenate([[True], number_of_line[1:] != number_of_line[:-1]])
-    losses = named_lines(rows, {}, []).rows.columns.get("train_loss_raw")
-    numbers = np.arange(1, np.count_nonzero(first) + 1)
-    if losses is None:
-        return numbers
-    levels = LossLevels(losses)
-    for line_number in _repeats_of_opening(data, int(rows.origin.lines[0])):
-        row = int(np.searchsorted(rows.origin.lines, line_number))
-        if row < len(number_of_line) and levels.begins_anew(row):
-            levels.start(row)
-            place = int(number_of_line[row]) - 1
-            numbers[place:] = np.arange(1, len(numbers) - place + 1)
+    count, losses = int(rows.steps[-1]), named_lines(rows, {}, []).rows.columns.get("train_loss_raw")
+    starts = [0]
+    if losses is not None:
+        levels = LossLevels(losses)
+        repeats = [*_repeats_of_opening(data, int(rows.origin.lines[0]))]
+        for row in np.unique(np.searchsorted(rows.origin.lines, repeats)).tolist():
+            if row < len(rows.steps) and levels.begins_anew(row):
+                levels.start(row)
+                starts.append(int(rows.steps[row]) - 1)
+    numbers: Ints = np.arange(1, count + 1) - np.repeat(starts, np.diff([*starts, count]))
     return numbers
 
 

@@ -195,11 +195,15 @@ def _counted_through(
     """Return lines whose steps go on where the training does, the cuts that are left, and a note."""
     loss = rows.columns.get("train_loss_raw") or rows.columns.get("val_loss")
     reported = _logged(rows, [*starts, *resumes])
-    anew = [at for at in cuts if at not in reported and _is_beginning(rows.steps[at:]) and rows.steps[at] <= rows.steps[at - 1]]
+    anew = [
+        at
+        for at, end in pairwise([*cuts, len(rows.steps)])
+        if at not in reported and rows.steps[at] <= rows.steps[at - 1] and _is_beginning(rows.steps[at:end])
+    ]
     if loss is None or not anew or not _is_beginning(rows.steps):
         return rows, [*cuts], []
     steps, gone_on = counted_through(rows.steps, loss, anew)
-    left = [at for at in cuts if at not in gone_on]
+    left = sorted({*cuts} - {*gone_on})
     return StepLines(steps, rows.origin, rows.columns), left, note_on_counts(len(gone_on))
 
 

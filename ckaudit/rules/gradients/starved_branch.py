@@ -13,11 +13,8 @@ from ckaudit.metrics.weights import weight_rms
 from ckaudit.rules.rule import FACTS, Hit, Skip, rule
 from ckaudit.run.series import Series, root_sum_square
 from ckaudit.run.spans import spans
-from ckaudit.run.tensor_groups import alike_blocks
+from ckaudit.run.tensor_groups import MIN_LIKE_BLOCKS, alike_blocks
 from ckaudit.run.tensors import BRANCHES, TensorTable, table_of
-
-MIN_LIKE_BLOCKS = 3
-"""Minimum number of blocks of one build: their median is that of healthy blocks where a single one is ill."""
 
 SMALL_GAIN = 0.1
 """Gains of residual branches begin at 1e-6 to 0.1 (Touvron et al. 2021, table 1), those of normalizations at 1."""

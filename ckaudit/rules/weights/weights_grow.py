@@ -14,6 +14,7 @@ from ckaudit.rules.rule import FACTS, Hit, Skip, rule, too_few
 from ckaudit.run.medians import median
 from ckaudit.run.series import Floats, Series, single
 from ckaudit.run.spans import spans
+from ckaudit.run.tensor_groups import MIN_LIKE_BLOCKS
 from ckaudit.run.tensors import BRANCHES, TensorTable, table_of
 
 MIN_EXPLAINED_SHARE = 0.5
@@ -23,8 +24,8 @@ ABSURD_STD = 1000.0
 """Standard deviation that no tensor has, initial or trained: one checkpoint of it is enough."""
 
 
-MIN_LIKE_BLOCKS, MAX_SMALLER = 3, 3.0
-"""Blocks whose median is that of healthy ones; a matrix that began so many times smaller than its like is meant to grow."""
+MAX_SMALLER = 3.0
+"""A matrix that began so many times smaller than its like is meant to grow."""
 
 
 @rule("WGT002", severity="sev2", needs=[weight_std], wants=[FACTS, explained_share], unit="1")

@@ -5,8 +5,8 @@ import gzip
 import pytest
 
 from ckaudit.importers import import_source
+from ckaudit.importers.gb18030 import is_gb18030
 from ckaudit.importers.importer import rows_of
-from ckaudit.importers.old_encodings import is_gb18030
 
 LOSSES = [2.31, 2.02, 1.8, 1.66, 1.5, 1.41]
 COLON, COMMA = "\uff1a", "\uff0c"
